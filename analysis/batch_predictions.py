@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sawtooth.analysis.compare.sweep import BATCH, BatchPrediction, Point, Sweep
-from sawtooth.analysis.findings.batch.step import AtBatch, at_batches
+from sawtooth.analysis.findings.batch.step import PredictedBatch, predict_batches
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.view import open_rank
@@ -35,7 +35,7 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
     return sweep
 
 
-def at_batch(run: RunResult, times: float, library: Library) -> AtBatch | None:
+def at_batch(run: RunResult, times: float, library: Library) -> PredictedBatch | None:
     """Return the prediction for a batch ``times`` as large as the batch of ``run``.
 
     None if its trace does not allow one.
@@ -45,7 +45,7 @@ def at_batch(run: RunResult, times: float, library: Library) -> AtBatch | None:
         return None
     with open_rank(library, lead) as view:
         context = RuleContext(run, lead, view.recording, whatif=whatif_of(view.recording, lead))
-        batches = at_batches(context, [times])
+        batches = predict_batches(context, [times])
     return batches[0] if batches else None
 
 
@@ -64,7 +64,7 @@ def _predictions(base: Point, sizes: Sequence[float], library: Library) -> tuple
         return ()
     with open_rank(library, lead) as view:
         context = RuleContext(base.run, lead, view.recording, whatif=whatif_of(view.recording, lead))
-        batches = at_batches(context, [size / base_number for size in sizes])
+        batches = predict_batches(context, [size / base_number for size in sizes])
     return (
         tuple(
             BatchPrediction(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.timeline_sums import GPU
-from sawtooth.analysis.findings.plan import with_doubt
+from sawtooth.analysis.findings.plan import with_earlier_uncertainty
 from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.metrics.step_time import BestStepTime
@@ -169,7 +169,7 @@ class _Builder:
             step = PlanStep("", 0.0, ms, *self.whatif.range_of_another_run_ms(self.best, edits, replayed_range))
         else:
             step = PlanStep("", 0.0, ms, ms, ms)
-        step = with_doubt(step, steps, least_ms)
+        step = with_earlier_uncertainty(step, steps, least_ms)
         return min(step.predicted_low_ms, ms), max(step.predicted_high_ms, ms)
 
     @property

@@ -13,15 +13,15 @@ from typing import NamedTuple
 import duckdb
 
 from sawtooth.analysis.findings import rules as rules_folder
-from sawtooth.analysis.findings.actions import own_names
+from sawtooth.analysis.findings.actions import own_code_names
 from sawtooth.analysis.findings.context import REQUIREMENTS, RuleContext
 from sawtooth.analysis.findings.judging import Step, judge
 from sawtooth.analysis.findings.loops.acting import without_acting
 from sawtooth.analysis.findings.loops.later import later_findings
-from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, advise
-from sawtooth.analysis.findings.ordering import changes_needed_first, check_relations, ordered, rank
+from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, finding_from
+from sawtooth.analysis.findings.ordering import changes_needed_first, check_relations, ordered_findings, sort_key
 from sawtooth.analysis.findings.recorded.own_places import with_own_places
-from sawtooth.analysis.findings.straggler_limits import bounded_by_late
+from sawtooth.analysis.findings.straggler_limits import limit_straggler_gains
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.metrics.step_time_evidence import SAMPLE_IT
 from sawtooth.analysis.run.model import Finding, NotChecked, RankResult, RunResult
@@ -29,21 +29,19 @@ from sawtooth.ingest.errors import SawtoothError
 
 LOG = logging.getLogger(__name__)
 GPU_MAY_LIMIT = (
-    "The recordings do not show whether the run's step is longer than the GPU's own work. If it is not, this change gains nothing. "
+    "The recordings do not show whether the run's step is longer than the GPU's own work. If the step is as short, this change gains nothing. "
     + SAMPLE_IT
 )
-ONCE = "The profiled steps capture a CUDA graph. The run does this only once, so its later steps launch differently."
-# If the profiled step is below this multiple of the run's step, its shares are still right; the same as in profiler-distorts.
-SHAPE_FACTOR = 1.3
-DISTORTED = "The profiled steps take {times:.1f} times as long as the run's: the host's lost time per cause is less certain than its sum."
-# A rank is also concerned if it loses this share of the analysed rank's loss. Balanced ranks lose about the same time; in tests
-# with one slow rank, the other ranks lost less than this share.
-AS_MUCH = 0.5
-MAX_NAMED = 4  # A title names at most this many ranks.
-OTHERS_WAIT = "The other ranks wait in collectives meanwhile. This hides the time of their own hosts."
-# DuckDB raises these errors if a rule's own SQL statement is wrong.
-OWN_SQL = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)
-FAILED = "the rule itself failed on this trace; please report it"
+CAPTURED_ONCE = "The profiled steps capture a CUDA graph. The run captures it only once, so later steps launch differently."
+MAX_PROFILED_FACTOR = 1.3  # Profiled step ÷ the run's step. Below this factor, the shares of the profiled step are still right.
+DISTORTED = "The profiled steps take {times:.1f} times as long as the run's steps. So the host's lost time per cause is less certain than the sum of all causes."
+# Share of the analysed rank's loss. A finding also concerns ranks that lose at least this share. Balanced ranks lose about the same
+# time. In tests with one slow rank, the other ranks lost a smaller share.
+MIN_LOSS_SHARE = 0.5
+MAX_NAMED = 4  # Ranks in a title.
+OTHERS_WAIT = "The other ranks wait in collectives meanwhile. These waits hide the time of their own hosts."
+WRONG_SQL_ERRORS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)
+FAILED_RULE = "the rule itself failed on this trace; please report it"
 
 
 @lru_cache(maxsize=1)
@@ -59,9 +57,9 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 class CheckedRules(NamedTuple):
-    """The ordered findings and the rules that were not checked.
+    """The ordered findings, the rules that were not checked, and the loss below the rules' thresholds.
 
-    ``below_threshold`` has the ms per step of evidence below the rule's threshold, by rule.
+    ``below_threshold`` has this loss in ms per step, by rule.
     """
 
     findings: list[Finding]
@@ -74,57 +72,63 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
     rules = all_rules() if rules is None else tuple(rules)
     findings: list[Finding] = []
     not_checked: list[NotChecked] = []
-    small: list[tuple[Rule, Evidence]] = []
+    below_threshold: list[tuple[Rule, Evidence]] = []
     for rule in rules:
-        lacking = [REQUIREMENTS[data][1] for data in rule.requires if not REQUIREMENTS[data][0](context)]
-        if (withheld := _withheld(rule, context.run)) is not None:
-            not_checked.append(withheld)
-        elif lacking:
-            not_checked.append(NotChecked(rule.slug, "; ".join(lacking)))
+        missing_data = [REQUIREMENTS[data][1] for data in rule.requires if not REQUIREMENTS[data][0](context)]
+        if (failed_check := _not_checked(rule, context.run)) is not None:
+            not_checked.append(failed_check)
+        elif missing_data:
+            not_checked.append(NotChecked(rule.slug, "; ".join(missing_data)))
         else:
             try:
-                judged = judged_by(rule, context)
-                findings += _with_advice(rule, judged)
-                small += [(rule, evidence) for evidence, judgement in judged if judgement is None]
-            # An error in one rule must not stop the whole report. It is reported as not checked, never hidden.
+                judged_evidence = judged_by(rule, context)
+                findings += _findings_from(rule, judged_evidence)
+                below_threshold += [(rule, evidence) for evidence, judgement in judged_evidence if judgement is None]
+            # An error in one rule must not stop the whole report. The rule is reported as not checked.
             except Exception as error:
                 if _is_store_error(error):
                     raise
                 LOG.exception("rule %s failed on run %s", rule.slug, context.run.manifest.id)
-                not_checked.append(NotChecked(rule.slug, f"{FAILED} ({type(error).__name__})"))
-    names = own_names(context.recording) if context.rank.trace.with_stack else {}
-    findings = [_with_ranks(context, _with_names_of_the_run(finding, rules, names, context.trainer)) for finding in findings]
+                not_checked.append(NotChecked(rule.slug, f"{FAILED_RULE} ({type(error).__name__})"))
+    own_names = own_code_names(context.recording) if context.rank.trace.with_stack else {}
+
+    def adapted(finding: Finding) -> Finding:
+        return _with_ranks(context, _adapted_to_run(finding, rules, own_names, context.trainer))
+
+    findings = [adapted(finding) for finding in findings]
     doubt = GPU_MAY_LIMIT if context.rank.best.gpu_may_limit else None
     if any("captures_graph" in finding.explains.topics for finding in findings):
-        doubt = ONCE
+        doubt = CAPTURED_ONCE
     if doubt is not None:
         findings = [_with_doubt(finding, doubt) if "host_pace" in finding.explains.topics else finding for finding in findings]
-    findings = bounded_by_late(context, [_less_sure_if_distorted(context, finding) for finding in findings])
-    findings = ordered(context, findings, rules)
-    later = [
-        _with_ranks(context, _with_names_of_the_run(finding_later, rules, names, context.trainer))
-        for finding_later in later_findings(context, findings, small)
-    ]
-    below: dict[str, float] = {}
-    for rule, evidence in small:
-        below[rule.slug] = below.get(rule.slug, 0.0) + (evidence.lost_ms or evidence.cost_ms or 0.0)
-    located = [with_own_places(context.recording, context.rank.device, finding) for finding in (*findings, *later)]
-    return CheckedRules(located, not_checked, below)
+    findings = limit_straggler_gains(context, [_less_sure_if_distorted(context, finding) for finding in findings])
+    findings = ordered_findings(context, findings, rules)
+    later = [adapted(finding) for finding in later_findings(context, findings, below_threshold)]
+    lost_ms_by_rule: dict[str, float] = {}
+    for rule, evidence in below_threshold:
+        lost_ms_by_rule[rule.slug] = lost_ms_by_rule.get(rule.slug, 0.0) + (evidence.lost_ms or evidence.cost_ms or 0.0)
+    with_places = [with_own_places(context.recording, context.rank.device, finding) for finding in (*findings, *later)]
+    return CheckedRules(with_places, not_checked, lost_ms_by_rule)
 
 
 def found_by(rule: Rule, context: RuleContext) -> list[Finding]:
     """Return the findings of ``rule``, judged for the run's step."""
-    return _with_advice(rule, judged_by(rule, context))
+    return _findings_from(rule, judged_by(rule, context))
 
 
-def _with_advice(rule: Rule, judged: Sequence[tuple[Evidence, Judgement | None]]) -> list[Finding]:
-    return [advise(rule.slug, evidence, judgement, rule.explains) for evidence, judgement in judged if judgement is not None]
+def _findings_from(rule: Rule, judged_evidence: Sequence[tuple[Evidence, Judgement | None]]) -> list[Finding]:
+    """Return the findings of the evidence that reaches the rule's threshold."""
+    return [
+        finding_from(rule.slug, evidence, judgement, rule.explains)
+        for evidence, judgement in judged_evidence
+        if judgement is not None
+    ]
 
 
 def judged_by(rule: Rule, context: RuleContext) -> list[tuple[Evidence, Judgement | None]]:
-    """Return the evidence of ``rule``, each with its judgement (None if it is below the threshold)."""
-    measured = [remaining for evidence in rule.measure(context) if (remaining := without_acting(context, evidence)) is not None]
-    return [(evidence, judgement_of(rule, evidence, context.step)) for evidence in measured]
+    """Return the evidence of ``rule``, each with its judgement (None below the threshold)."""
+    changeable = (without_acting(context, evidence) for evidence in rule.measure(context))
+    return [(evidence, judgement_of(rule, evidence, context.step)) for evidence in changeable if evidence is not None]
 
 
 def judgement_of(rule: Rule, evidence: Evidence, step: Step) -> Judgement | None:
@@ -132,7 +136,7 @@ def judgement_of(rule: Rule, evidence: Evidence, step: Step) -> Judgement | None
     return (rule.judge or judge)(evidence, step, rule.threshold)
 
 
-def _with_names_of_the_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, str], trainer: str) -> Finding:
+def _adapted_to_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str, str], trainer: str) -> Finding:
     """Adapt the finding's code to the run, and add the rules whose change must come first.
 
     The run's own names are inserted, and the code for its ``trainer`` comes first.
@@ -145,25 +149,27 @@ def _with_names_of_the_run(finding: Finding, rules: Sequence[Rule], names: Mappi
 def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
     """Return a finding with the ranks that it concerns; unchanged for a run with one rank.
 
-    A finding about a cause concerns the ranks that lose at least AS_MUCH of the analysed rank's loss to it. A finding about
-    kernels concerns the analysed rank. If only one rank loses time of the host, the finding names it only if this rank is late,
-    because a rank that waits for it in collectives may be as slow.
+    A finding about a cause concerns the ranks that lose at least MIN_LOSS_SHARE of the analysed rank's loss to this cause. A finding
+    about kernels concerns the analysed rank. If only one rank loses host time, the title says so only if this rank is late. The
+    hosts of the other ranks may be as slow, but their waits in collectives hide this.
     """
     ranks, topics = context.run.ranks, finding.explains.topics
     if len(ranks) < 2 or "late_rank" in topics or "schedule" in topics or "marks_steps" in topics:
         return finding
     causes = finding.explains.causes
-    lost = context.lost_ms(*causes)
-    if not causes or not lost:
+    lost_ms = context.lost_ms(*causes)
+    if not causes or not lost_ms:
         return _with_note(finding, f"Measured on {_name_of(context.rank)}.")
-    losing = [rank for rank in ranks if rank is context.rank or context.lost_ms(*causes, of=rank) >= AS_MUCH * lost]
+    losing = [rank for rank in ranks if rank is context.rank or context.lost_ms(*causes, rank=rank) >= MIN_LOSS_SHARE * lost_ms]
     if len(losing) == len(ranks):
         return _with_note(finding, f"All {len(ranks)} ranks lose time to this cause.")
     if len(losing) == 1 and any(CAUSE_OF[cause].slowed for cause in causes) and not _is_late(context):
         return _with_note(replace(finding, title=f"{finding.title}, on {_name_of(context.rank)}"), OTHERS_WAIT)
     names = [_name_of(rank) for rank in losing[:MAX_NAMED]]
-    named = f"{names[0]} alone" if len(losing) == 1 else f"{', '.join(names)}{' and others' if len(losing) > MAX_NAMED else ''}"
-    return replace(finding, title=f"{finding.title}, on {named}")
+    rank_names = (
+        f"{names[0]} alone" if len(losing) == 1 else f"{', '.join(names)}{' and others' if len(losing) > MAX_NAMED else ''}"
+    )
+    return replace(finding, title=f"{finding.title}, on {rank_names}")
 
 
 def _is_late(context: RuleContext) -> bool:
@@ -180,21 +186,18 @@ def _name_of(rank: RankResult) -> str:
 def _less_sure_if_distorted(context: RuleContext, finding: Finding) -> Finding:
     """Lower the confidence of a finding on the host to medium if the profiler distorts the steps.
 
-    This applies if a profiled step takes SHAPE_FACTOR times the run's step or more. The finding gets a note with the reason.
+    The profiler distorts a step if it takes at least MAX_PROFILED_FACTOR times the run's step.
     """
-    profiled, run = context.rank.best.profiled.value, context.step_ms
-    slowed = any(CAUSE_OF[cause].slowed for cause in finding.explains.causes)
-    if not slowed or profiled is None or not run or profiled < SHAPE_FACTOR * run:
+    profiled_ms, run_ms = context.rank.best.profiled.value, context.step_ms
+    is_slowed = any(CAUSE_OF[cause].slowed for cause in finding.explains.causes)
+    if not is_slowed or profiled_ms is None or not run_ms or profiled_ms < MAX_PROFILED_FACTOR * run_ms:
         return finding
     confidence = "medium" if finding.confidence == "high" else finding.confidence
-    return _with_note(replace(finding, confidence=confidence), DISTORTED.format(times=profiled / run))
+    return _with_note(replace(finding, confidence=confidence), DISTORTED.format(times=profiled_ms / run_ms))
 
 
-def _withheld(rule: Rule, run: RunResult) -> NotChecked | None:
-    """Return why a rule is not checked if a check of the recordings failed; None if it can be checked.
-
-    A failed check excludes the rules that read its evidence.
-    """
+def _not_checked(rule: Rule, run: RunResult) -> NotChecked | None:
+    """Return why a rule cannot be checked, if a check of the data that it reads failed; else None."""
     check = next((check for check in run.failed if not rule.reads.isdisjoint(check.evidence)), None)
     if check is None:
         return None
@@ -202,15 +205,17 @@ def _withheld(rule: Rule, run: RunResult) -> NotChecked | None:
 
 
 def check_host(result: RunResult) -> tuple[list[Finding], list[NotChecked]]:
-    """Return the findings of a run without GPU work, largest gain first, and the rules not checked.
-
-    A rule is not checked if a check of its evidence failed.
-    """
-    rules = [rule for rule in all_rules() if rule.of_the_host is not None]
-    withheld = {rule.slug: why for rule in rules if (why := _withheld(rule, result)) is not None}
-    checks = [rule.of_the_host for rule in rules if rule.of_the_host is not None and rule.slug not in withheld]
-    findings = sorted((finding for of_the_host in checks for finding in of_the_host(result)), key=rank)
-    return findings, list(withheld.values())
+    """Return the findings of a run without GPU work, largest gain first, and the rules not checked."""
+    findings: list[Finding] = []
+    not_checked: list[NotChecked] = []
+    for rule in all_rules():
+        if rule.host_check is None:
+            continue
+        if (reason := _not_checked(rule, result)) is not None:
+            not_checked.append(reason)
+        else:
+            findings += rule.host_check(result)
+    return sorted(findings, key=sort_key), not_checked
 
 
 def _with_note(finding: Finding, note: str) -> Finding:
@@ -220,15 +225,12 @@ def _with_note(finding: Finding, note: str) -> Finding:
 def _is_store_error(error: Exception) -> bool:
     """Return whether the error comes from the data store and not from the rule.
 
-    The recording is damaged or missing, memory is exhausted, or the disk fails. Then no rule's result can be trusted.
+    Such an error means that the recording is damaged or missing, that memory is exhausted, or that the disk fails.
     """
-    broken = isinstance(error, duckdb.Error) and not isinstance(error, OWN_SQL)
-    return broken or isinstance(error, (SawtoothError, OSError, MemoryError))
+    is_database_failure = isinstance(error, duckdb.Error) and not isinstance(error, WRONG_SQL_ERRORS)
+    return is_database_failure or isinstance(error, (SawtoothError, OSError, MemoryError))
 
 
-def _with_doubt(finding: Finding, why: str) -> Finding:
-    """Return a finding on host speed as uncertain.
-
-    If something else limits the run's step, a faster host gains nothing.
-    """
-    return _with_note(replace(finding, severity="info", confidence="low"), why)
+def _with_doubt(finding: Finding, reason: str) -> Finding:
+    """Return a finding on host speed as uncertain, with the reason."""
+    return _with_note(replace(finding, severity="info", confidence="low"), reason)

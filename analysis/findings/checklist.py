@@ -1,7 +1,7 @@
 """Techniques of PyTorch's tuning guide and NVIDIA's performance guide, with their state in a run.
 
-A technique lists the rules that detect its absence. If they find nothing, names in the trace show whether the run uses the
-technique (``done``) and whether it has any work for it (``needs``).
+A technique lists the rules that find runs without it. If these rules find nothing, names in the trace show whether the run uses the
+technique (``done``), and whether the run has work that the technique improves (``needs``).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CONVOLUTION, ATTENTION, COMPILED = (
     "Torch-Compiled Region",
 )
 BACKWARD = "^autograd::engine|Backward"
-ENOUGH_STEPS = 20  # A shorter profile misses many events that occur in every tenth step.
-NAME_SHOWN = 60  # Longest name that is shown whole, in characters. Kernel names have hundreds.
+MIN_STEPS = 20  # A shorter profile misses many events that occur in every tenth step.
+MAX_NAME_LENGTH = 60  # Longest name that is shown whole, in characters. Kernel names have hundreds.
 PRODUCTS = "aten::.*(mm|matmul|linear|conv)|gemm"
-HALF = "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)"  # Matches kernels with 16-bit products.
-RANKS = "nccl|rccl"
+PRODUCTS_16_BIT = "bf16|bfloat16|f16|half|_h_|s16816|nvjet_.*(tst|hsh|bsb)"
+COLLECTIVES = "nccl|rccl"
 _ABBREVIATION = re.compile(r"\b(tf32|fp8|fp32|cpu|gpu|fsdp)\b")
 
 
@@ -38,13 +38,13 @@ class Technique:
 
     The patterns are regular expressions for names in the trace:
 
-    - ``done``: names that show that the technique is in use.
-    - ``needs``: names of the work that the technique improves; ``works_on`` describes this work in words.
-    - ``undone``: names that show that the technique is not in use although ``done`` matches. For example, cuDNN also calls its
-      channels_last kernels after converting a layout. ``hardly`` says why the technique is not advised then.
+    - ``done``: names that show that the run uses the technique.
+    - ``needs``: names of the work that the technique improves. ``works_on`` describes this work in words.
+    - ``undone``: names that show that the run does not use the technique although ``done`` matches. For example, cuDNN also calls
+      its channels_last kernels after converting a layout. ``why_not_advised`` says why the rules then find nothing.
 
-    ``why_not`` says why no recording can show the state. ``rare`` is an event that a short profile may miss. ``apart`` says
-    which other work must be profiled, because training steps do not contain it.
+    ``why_not_shown`` says why no recording can show the state. ``rare_event`` is what a short profile may miss. ``other_profile``
+    says which other work must be profiled, because training steps do not contain it.
     """
 
     title: str
@@ -52,11 +52,11 @@ class Technique:
     rules: tuple[str, ...] = ()
     done: str | None = None
     needs: str | None = None
-    why_not: str | None = None
+    why_not_shown: str | None = None
     undone: str | None = None
-    hardly: str = ""
-    rare: str | None = None
-    apart: str | None = None
+    why_not_advised: str = ""
+    rare_event: str | None = None
+    other_profile: str | None = None
     works_on: str = ""
 
 
@@ -69,13 +69,13 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("A link to the host that is not saturated", NVIDIA, ("host-link-saturated",), None, "Memcpy (HtoD|DtoH)", works_on="copies between host and GPU"),
     Technique("Tensors made on the GPU", PYTORCH, ("tensors-made-on-cpu",)),
     Technique("No waits for GPU values", PYTORCH, ("host-waits-for-gpu", "boolean-mask-waits")),
-    Technique("Mixed precision", NVIDIA, ("fp32-products",), HALF, PRODUCTS, works_on="matrix products"),
+    Technique("Mixed precision", NVIDIA, ("fp32-products",), PRODUCTS_16_BIT, PRODUCTS, works_on="matrix products"),
     Technique("Few casts between dtypes", NVIDIA, ("casts",), None, "aten::_to_copy", works_on="casts between dtypes"),
     Technique("TF32 where FP32 is needed", NVIDIA, ("tf32-off",), "tf32", PRODUCTS, works_on="matrix products"),
-    Technique("FP8 products", NVIDIA, ("fp8-products",), "e4m3|e5m2|fp8", HALF, works_on="16-bit products"),
+    Technique("FP8 products", NVIDIA, ("fp8-products",), "e4m3|e5m2|fp8", PRODUCTS_16_BIT, works_on="16-bit products"),
     Technique("Sizes that fit tensor cores", NVIDIA, ("misaligned-dimensions",), None, PRODUCTS, works_on="matrix products"),
     Technique("channels_last for convolutions", PYTORCH, ("layout-conversions",), "nhwc", CONVOLUTION, undone="(?i)nchwToNhwc",
-              hardly="with few channels, or with group norms in between, channels_last may not be faster", works_on="convolutions"),
+              why_not_advised="with few channels, or with group norms in between, channels_last may not be faster", works_on="convolutions"),
     Technique("cudnn.benchmark, decided once", PYTORCH, ("convolution-search",), None, CONVOLUTION, works_on="convolutions"),
     Technique("No bias before a batch norm", PYTORCH, ("bias-before-norm",), None, "aten::.*batch_norm", works_on="batch norms"),
     Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm", "clipping-by-hand", "norms-one-by-one", "weights-averaged-one-by-one", "loss-head"), "^triton_"),
@@ -92,19 +92,19 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("Debugging off (anomaly detection)", PYTORCH, ("anomaly-detection",), None, "Backward", works_on="backward passes"),
     Technique("Deterministic algorithms only where they are needed", PYTORCH, ("deterministic-algorithms",)),
     Technique("No gradients for parameters that are not trained", PYTORCH, ("unused-gradients",), None, "AccumulateGrad", works_on="gradients of parameters"),
-    Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), apart="the profile contains only training steps; also profile an evaluation"),
+    Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), other_profile="the profile contains only training steps; also profile an evaluation"),
     Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom", "acting-in-the-loop")),
-    Technique("Batches of similar lengths", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare="batches of other lengths"),
+    Technique("Batches of similar lengths", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare_event="batches of other lengths"),
     Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute", works_on="activation checkpointing"),
     Technique("No allocation in the step", PYTORCH, ("allocator-churn", "memory-creep")),
     Technique("Garbage collection out of the step", PYTORCH, ("garbage-collection",)),
-    Technique("Checkpoints out of the loop", PYTORCH, ("checkpoint-in-the-loop", "periodic-stalls"), rare="a checkpoint"),
-    Technique("Communication that overlaps with computation", PYTORCH, ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, RANKS, works_on="communication between GPUs"),
-    Technique("Accumulation without synchronization (no_sync)", PYTORCH, ("accumulation-syncs",), None, RANKS, works_on="communication between GPUs"),
-    Technique("Ranks with equal work", PYTORCH, ("straggling-rank", "pipeline-bubble"), None, RANKS, works_on="communication between GPUs"),
+    Technique("Checkpoints out of the loop", PYTORCH, ("checkpoint-in-the-loop", "periodic-stalls"), rare_event="a checkpoint"),
+    Technique("Communication that overlaps with computation", PYTORCH, ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, COLLECTIVES, works_on="communication between GPUs"),
+    Technique("Accumulation without synchronization (no_sync)", PYTORCH, ("accumulation-syncs",), None, COLLECTIVES, works_on="communication between GPUs"),
+    Technique("Ranks with equal work", PYTORCH, ("straggling-rank", "pipeline-bubble"), None, COLLECTIVES, works_on="communication between GPUs"),
     Technique("Parameters that are all used (find_unused_parameters off)", PYTORCH, ("unused-parameter-search",), None, "DistributedDataParallel", works_on="DistributedDataParallel"),
     Technique("Full clocks", NVIDIA, ("power-cap", "thermal-slowdown")),
-    Technique("Processes bound to the GPU's cores (NUMA)", NVIDIA, why_not="neither a trace nor telemetry shows on which cores a process runs"),
+    Technique("Processes bound to the GPU's cores (NUMA)", NVIDIA, why_not_shown="neither a trace nor telemetry shows on which cores a process runs"),
     Technique("A profile that shows the training as it runs", PROFILER, ("profile-not-representative", "profiler-distorts", "steps-not-marked")),
 )  # fmt: skip
 
@@ -148,23 +148,23 @@ def _entries_of(technique: Technique, run: RunResult, recording: Recording) -> t
 
 
 def _without_findings(technique: Technique, run: RunResult, recording: Recording) -> Checked:
-    lacking = {note.rule: note.because for note in run.not_checked if note.rule in technique.rules}
-    undone = technique.undone is not None and _name(recording, technique.undone) is not None
-    if technique.done and not undone and (name := _name(recording, technique.done)):
-        return Checked(technique, "done", f"the trace has {short_name(name)}{_in_part(lacking)}")
-    needed = _name(recording, technique.needs) if technique.needs else None
+    not_checked = {note.rule: note.because for note in run.not_checked if note.rule in technique.rules}
+    undone = technique.undone is not None and _shortest_name(recording, technique.undone) is not None
+    if technique.done and not undone and (name := _shortest_name(recording, technique.done)):
+        return Checked(technique, "done", f"the trace has {short_name(name)}{_unchecked_clause(not_checked)}")
+    needed = _shortest_name(recording, technique.needs) if technique.needs else None
     if technique.needs and not needed:
         return Checked(technique, "not applicable", f"the trace has no {technique.works_on}")
-    if technique.why_not is not None:
-        return Checked(technique, "not checked", technique.why_not)
-    if lacking:
-        qualifier = "" if len(lacking) == len(technique.rules) else "; the other checks found nothing"
-        return Checked(technique, "not checked", f"{next(iter(lacking.values()))}{qualifier}", next(iter(lacking)))
-    if (unseen := _unseen(technique, run, recording)) is not None:
+    if technique.why_not_shown is not None:
+        return Checked(technique, "not checked", technique.why_not_shown)
+    if not_checked:
+        qualifier = "" if len(not_checked) == len(technique.rules) else "; the other checks found nothing"
+        return Checked(technique, "not checked", f"{next(iter(not_checked.values()))}{qualifier}", next(iter(not_checked)))
+    if (unseen := _why_unseen(technique, run, recording)) is not None:
         return Checked(technique, "not checked", unseen, technique.rules[0])
     if undone and technique.undone is not None and (ms := _ms_per_step(recording, technique.undone, run)) is not None:
-        name = short_name(_name(recording, technique.undone) or "")
-        return Checked(technique, "nothing", f"{name} takes {in_words(ms)} of each step; {technique.hardly}")
+        name = short_name(_shortest_name(recording, technique.undone) or "")
+        return Checked(technique, "nothing", f"{name} takes {in_words(ms)} of each step; {technique.why_not_advised}")
     looked_at = f"the trace has {short_name(needed)}; " if needed else ""
     looked_for = ", ".join(
         _ABBREVIATION.sub(lambda short: short[0].upper(), rule.replace("-", " ")) for rule in technique.rules
@@ -173,26 +173,23 @@ def _without_findings(technique: Technique, run: RunResult, recording: Recording
 
 
 def short_name(name: str) -> str:
-    """Return a name of the trace for a sentence, shortened if it is long.
-
-    Of a C++ signature, only the function's name remains.
-    """
+    """Return a name of the trace for a sentence; of a C++ signature, only the function's name."""
     if "<" in name and "::" in name:
         name = name.partition("<")[0].rsplit("::", 1)[-1].split()[-1]
-    return name if len(name) <= NAME_SHOWN else f"{name[: NAME_SHOWN - 1]}…"
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
 
 
-def _in_part(lacking: dict[str, str]) -> str:
-    return f"; not all of it can be checked: {next(iter(lacking.values()))}" if lacking else ""
+def _unchecked_clause(not_checked: dict[str, str]) -> str:
+    return f"; some of its rules cannot be checked: {next(iter(not_checked.values()))}" if not_checked else ""
 
 
-def _unseen(technique: Technique, run: RunResult, recording: Recording) -> str | None:
+def _why_unseen(technique: Technique, run: RunResult, recording: Recording) -> str | None:
     """Return why the recording cannot show the technique, and what to record; None if it can."""
     steps = len(run.lead.counted) if run.lead is not None else 0
-    if technique.apart is not None and _name(recording, BACKWARD) is not None:
-        return technique.apart
-    if technique.rare is not None and steps < ENOUGH_STEPS:
-        return f"the {steps} profiled steps show no {technique.rare.removeprefix('a ')}; profile {ENOUGH_STEPS} or more (`sawtooth run --steps {ENOUGH_STEPS}`)"
+    if technique.other_profile is not None and _shortest_name(recording, BACKWARD) is not None:
+        return technique.other_profile
+    if technique.rare_event is not None and steps < MIN_STEPS:
+        return f"the {steps} profiled steps show no {technique.rare_event.removeprefix('a ')}; profile {MIN_STEPS} or more (`sawtooth run --steps {MIN_STEPS}`)"
     return None
 
 
@@ -210,7 +207,7 @@ def _ms_per_step(recording: Recording, pattern: str, run: RunResult) -> float | 
     return float(rows[0][0]) / 1e6 / len(run.lead.counted) if rows[0][0] else None
 
 
-def _name(recording: Recording, pattern: str) -> str | None:
+def _shortest_name(recording: Recording, pattern: str) -> str | None:
     """Return the shortest matching name in the trace, preferably not a mangled one; None if none matches."""
     rows = recording.rows(
         "SELECT name FROM names WHERE regexp_matches(name, ?) ORDER BY starts_with(name, '_Z'), length(name), name LIMIT 1",

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Share of the step below which rules stop measuring. It is less than a fifth of the smallest threshold in ``policy``, so the
-# result stays the same if other changes make the step five times as short.
-TRIFLE = 0.001
-TRITON_SINCE = 7  # Major compute capability.
+# Rules stop measuring below this share of the step. A smaller cost stays below every threshold in ``policy``, even if other changes
+# make the step five times as short.
+NEGLIGIBLE_SHARE = 0.001
+TRITON_MIN_MAJOR = 7  # Compute capability.
 # cuBLAS and cuDNN mark single precision in a kernel's name by an s (volta_sgemm_64x64_nt, volta_scudnn_128x64_…), by the types
 # of all operands, or by "float".
 FP32_NAMES = r"sgemm|scudnn|f32f32_f32f32|_engine<float"
 
-_FRAMES = "SELECT DISTINCT python_call_id FROM gaps WHERE device = $device AND list_contains($causes, cause) AND python_call_id IS NOT NULL"
+_PYTHON_CALLS_IN_GAPS = "SELECT DISTINCT python_call_id FROM gaps WHERE device = $device AND list_contains($causes, cause) AND python_call_id IS NOT NULL"
 # The sums are computed inside the database, because a recording of five million GPU operations has twelve million gaps.
 # Places are compared by the ids of their names.
 _PLACES = """
@@ -60,7 +60,7 @@ FROM places LEFT JOIN names USING (name_id) ORDER BY ns DESC, place LIMIT $most"
 class RuleContext:
     """Data that a rule may use: the analysed run, its slowest rank, the rank's recording, and the replay.
 
-    ``whatif`` is None if the trace has no replay. ``telemetry`` is the run's telemetry summary, None without telemetry.
+    ``whatif`` is None if the trace has no replay. ``telemetry`` is a summary, None without telemetry.
     """
 
     run: RunResult
@@ -103,7 +103,7 @@ class RuleContext:
     def compilable(self) -> bool:
         """Whether torch.compile supports the GPU: Triton needs compute capability 7.0 on NVIDIA's."""
         ((major,),) = self.recording.rows("SELECT max(compute_major) FROM devices")
-        return self.rank.trace.vendor != "nvidia" or major is None or major >= TRITON_SINCE
+        return self.rank.trace.vendor != "nvidia" or major is None or major >= TRITON_MIN_MAJOR
 
     @property
     def work_steps(self) -> int:
@@ -117,47 +117,47 @@ class RuleContext:
 
     @property
     def trainer(self) -> str:
-        """The library whose training loop makes the steps, such as Lightning; "" if it is the user's."""
+        """The library whose training loop makes the steps, such as Lightning; "" for the user's own loop."""
         return next((evidence.trainer for evidence in self.rank.best.evidence if evidence.trainer), "")
 
     @property
-    def by_estimate(self) -> bool:
+    def uses_estimate(self) -> bool:
         """Whether the ledger's column of the unprofiled estimate represents the run."""
         return uses_estimate(self.rank)
 
-    def of_run(self, profiled_ms: float) -> float:
-        """Scale a time of the profiled steps down to the run's step, if that is shorter."""
-        profiled, run = self.rank.best.profiled.value, self.step_ms
-        return profiled_ms * min(run / profiled, 1.0) if profiled and run else profiled_ms
+    def scaled_to_run(self, profiled_ms: float) -> float:
+        """Return a time of the profiled steps, scaled down to the run's step if it is shorter."""
+        profiled_step_ms = self.rank.best.profiled.value
+        return profiled_ms * min(self.step_ms / profiled_step_ms, 1.0) if profiled_step_ms and self.step_ms else profiled_ms
 
-    def lost_ms(self, *causes: str, owner: str | None = None, of: RankResult | None = None) -> float:
-        """Return the ms per step that this rank, or rank ``of``, loses to ``causes`` together.
+    def lost_ms(self, *causes: str, owner: str | None = None, rank: RankResult | None = None) -> float:
+        """Return the ms per step that ``rank`` (default: this rank) loses to ``causes`` together.
 
         The values come from the ledger column that represents the run.
         """
-        rows = [r for r in (of or self.rank).ledger if r.cause in causes and owner in (None, r.owner)]
+        rows = [row for row in (rank or self.rank).ledger if row.cause in causes and owner in (None, row.owner)]
         return sum(map(self.ledger_ms, rows))
 
     def ledger_ms(self, row: LedgerRow) -> float:
         """Return the ms per step of a row of the ledger, from the column that represents the run."""
-        return (row.ms_per_step_unprofiled_est if self.by_estimate else row.ms_per_step) or 0.0
+        return (row.ms_per_step_unprofiled_est if self.uses_estimate else row.ms_per_step) or 0.0
 
-    def gpu_needs_ms(self) -> float:
+    def gpu_work_ms(self) -> float:
         """Return the ms per step in which the GPU works, without its waits for other ranks."""
         return sum(self.ledger_ms(row) for row in self.rank.ledger if row.owner != "idle" and row.cause != "comm_wait")
 
     @cached_property
     def step(self) -> Step:
-        """The run's step, for which evidence is judged."""
+        """The run's step, for which rules judge their evidence."""
         return Step(self.rank.best, self.whatif)
 
     def share(self, ms: float) -> float:
         """Return ``ms`` as a share of the step, 0 if the step time is not known."""
         return self.step.share(ms)
 
-    def is_trifle(self, ms: float) -> bool:
-        """Return whether ``ms`` per step are too little to measure further, even after other changes."""
-        return self.share(ms) < TRIFLE
+    def is_negligible(self, ms: float) -> bool:
+        """Return whether a rule need not measure a cost of ``ms`` per step any further."""
+        return self.share(ms) < NEGLIGIBLE_SHARE
 
     def predict_ms(self, edits: Sequence[Edit]) -> float | None:
         """Return the run's step time in ms with ``edits`` applied; None without a replay."""
@@ -170,7 +170,7 @@ class RuleContext:
     def gap_evidence(self, *causes: str, before: Sequence[int] | None = None, limit: int = 5) -> list[Row]:
         """Return the largest gaps of ``causes`` as evidence rows that link to the timeline.
 
-        With ``before``, only gaps that these launching calls ended.
+        With ``before``, only gaps that end with the launches of these calls count.
         """
         frame = self.recording.frame(
             "WITH longest AS (SELECT *, (end_ns - start_ns) / 1e6 AS ms FROM gaps WHERE device = $device AND list_contains($causes, cause) "
@@ -188,16 +188,20 @@ class RuleContext:
         return plain_rows(frame)
 
     def places(self, *causes: str, calls: Sequence[int] | None = None, limit: int = 10) -> list[Row]:
-        """Return the host's places in the gaps of ``causes`` (and of ``calls``), largest first.
+        """Return the places on the host that cause gaps of ``causes`` (and of ``calls``), largest first.
 
-        ``place`` is the user's own source line, else the operator, else the call. Further columns: calls_per_step,
-        ms_per_step as recorded, and the largest gap of the place.
+        ``place`` is the user's own source line, else the operator, else the call. Further columns: calls_per_step, ms_per_step as
+        recorded, and start_ns, end_ns and evidence of the largest gap.
         """
-        steps = max(len(self.rank.counted), 1)
-        of = {"device": self.rank.device, "causes": list(causes)}
-        lines = user_lines(self.recording, [call for (call,) in self.recording.rows(_FRAMES, of)])
-        within = None if calls is None else list(calls)
-        parameters = of | {"calls": within, "frames": list(lines), "lines": list(lines.values()), "steps": steps, "most": limit}
+        gaps = {"device": self.rank.device, "causes": list(causes)}
+        lines = user_lines(self.recording, [call for (call,) in self.recording.rows(_PYTHON_CALLS_IN_GAPS, gaps)])
+        parameters = gaps | {
+            "calls": None if calls is None else list(calls),
+            "frames": list(lines),
+            "lines": list(lines.values()),
+            "steps": max(len(self.rank.counted), 1),
+            "most": limit,
+        }
         rows = plain_rows(self.recording.frame(_PLACES, parameters))
         if not lines:
             return rows
@@ -212,12 +216,13 @@ def once(make: Callable[Concatenate[RuleContext, P], T]) -> Callable[Concatenate
     def computed_once(context: RuleContext, *arguments: P.args, **named: P.kwargs) -> T:
         return context.once(make, *arguments, **named)
 
-    return cast(Callable[Concatenate[RuleContext, P], T], computed_once)  # wraps() lets the context be passed by name too
+    # The type of wraps() also allows the context as a keyword argument.
+    return cast(Callable[Concatenate[RuleContext, P], T], computed_once)
 
 
-NO_HOST = "the telemetry has no samples of the host; record it with `sawtooth sample`"
+NO_HOST_SAMPLES = "the telemetry has no samples of the host; record it with `sawtooth sample`"
 
-# Data that a rule can require: a function that finds whether it is there, and the sentence to show if it is not.
+# Data that a rule can require: a function that returns whether the recording has the data, and a sentence for the case that it has not.
 REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "steps": (lambda g: len(g.rank.counted) > 0, "the trace has no steps"),
     "CUDA graphs": (lambda g: g.rank.trace.vendor not in ("meta", "huawei"), "this accelerator has no CUDA graphs"),
@@ -237,8 +242,11 @@ REQUIREMENTS: dict[str, tuple[Callable[[RuleContext], bool], str]] = {
     "stacks": (lambda g: bool(g.rank.trace.with_stack), "the trace has no Python calls (`with_stack=True`)"),
     "memory": (lambda g: bool(g.rank.trace.profile_memory), "the trace has no allocations (`profile_memory=True`)"),
     "telemetry": (lambda g: g.telemetry is not None, "no telemetry is attached to the run (`sawtooth sample`)"),
-    "host": (lambda g: g.run.telemetry.host is not None, NO_HOST),
-    "host or loader": (lambda g: g.run.telemetry.host is not None or sample_cost(g.run.manifest.facts) is not None, NO_HOST),
+    "host": (lambda g: g.run.telemetry.host is not None, NO_HOST_SAMPLES),
+    "host or loader": (
+        lambda g: g.run.telemetry.host is not None or sample_cost(g.run.manifest.facts) is not None,
+        NO_HOST_SAMPLES,
+    ),
     "reads": (
         lambda g: first_read_of(g.run.manifest.facts) is not None,
         "the loader's reads from disk and from memory were not counted (`sawtooth run` and the capture helper count them on Linux)",

@@ -10,77 +10,76 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 
 MIN_TOKENS = 4  # Tokens per step. Fewer do not show the time of one token.
-# Share of the tokens that must have the usual number of kernels. The last token may differ, because it may end the text.
-EVEN_SHARE = 0.9
+MIN_EVEN_SHARE = 0.9  # Of the tokens with the median number of kernels. The last token may differ, because it may end the text.
 MIN_KERNELS = 5  # Per token. A loop with fewer kernels is not a model's forward pass.
-# For every token, the embedding is looked up and the next token is chosen from the logits. The equal layers of an encoder (ViT,
-# BERT) and the denoising passes of a diffusion model do not do both.
-LOOKS_UP = r"^aten::(?:embedding|index_select|gather)$"
-CHOOSES = r"^aten::(?:argmax|multinomial|topk|sort|max)$"
+# Each token looks up an embedding and chooses the next token from the logits. The equal layers of an encoder (ViT, BERT) and the
+# denoising passes of a diffusion model have only one of the two, or none.
+EMBEDDING_LOOKUPS = r"^aten::(?:embedding|index_select|gather)$"
+TOKEN_CHOICES = r"^aten::(?:argmax|multinomial|topk|sort|max)$"
 
 
 @dataclass(frozen=True)
 class Generation:
     """The tokens of steps that each read a prompt and then produce one token after the other.
 
-    ``first`` has the gpu_op_id that begins each token, in all counted steps. ``per_step`` is the average number of tokens per
+    ``first_ops`` has the gpu_op_id that begins each token, in all counted steps. ``per_step`` is the average number of tokens per
     step. ``prompt_share`` is the share of the profiled steps' time before the first token.
     """
 
-    first: tuple[int, ...]
+    first_ops: tuple[int, ...]
     per_step: float
     prompt_share: float
 
 
-def generation(context: RuleContext) -> Generation | None:
+def generated_tokens(context: RuleContext) -> Generation | None:
     """Return the tokens of a run whose counted steps generate text; None for other runs.
 
-    Steps with a backward pass, or without an even rhythm, are not generation. A token begins where an operator with the same
-    inputs repeats, with equally many kernels between repetitions. Between repetitions, the model must choose a token from the
-    logits and look up its embedding. The layers of an encoder repeat as evenly, but do neither.
+    A token begins where an operator with the same inputs repeats, with equally many kernels between repetitions. Between two
+    repetitions, the model must choose a token from the logits and look up its embedding. The steps must have no backward pass.
     """
     work = context.work[context.work["signature_id"].notna() & context.work["operator"].notna()]
-    if work.empty or len(context.launches.in_backward()):
+    if work.empty or len(context.launches.launched_in_backward()):
         return None
-    begins: list[np.ndarray] = []
-    before_ns = 0
+    ops_by_step: list[np.ndarray] = []
+    prompts_ns = 0
     for step, part in work.groupby("step", sort=True):
-        first = _token_starts(part)
-        if first is None:
+        starts = _token_starts(part)
+        if starts is None:
             return None
-        begins.append(part["gpu_op_id"].to_numpy(np.int64)[first])
+        ops_by_step.append(part["gpu_op_id"].to_numpy(np.int64)[starts])
         spans = context.rank.steps[context.rank.steps["step"] == step]
-        before_ns += int(part["start_ns"].to_numpy(np.int64)[first[0]]) - int(spans["start_ns"].iloc[0])
+        prompts_ns += int(part["start_ns"].to_numpy(np.int64)[starts[0]]) - int(spans["start_ns"].iloc[0])
     counted = context.rank.counted
     steps_with_work = counted[counted["step"].isin(work["step"].unique())]
-    lasts_ns = int((steps_with_work["end_ns"] - steps_with_work["start_ns"]).sum())
-    tokens = np.concatenate(begins)
-    return Generation(tuple(tokens.tolist()), len(tokens) / len(begins), max(before_ns, 0) / lasts_ns if lasts_ns > 0 else 0.0)
+    steps_ns = int((steps_with_work["end_ns"] - steps_with_work["start_ns"]).sum())
+    first_ops = np.concatenate(ops_by_step)
+    prompt_share = max(prompts_ns, 0) / steps_ns if steps_ns > 0 else 0.0
+    return Generation(tuple(first_ops.tolist()), len(first_ops) / len(ops_by_step), prompt_share)
 
 
 def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
     """Return the positions in one step's work at which tokens begin.
 
-    Of the most regular repetitions, take those with the longest period that begin first. None if a repeated part does not both
-    choose and look up a token.
+    These are the even repetitions of one kernel with the longest period; of several, those that begin first. None if no repetition
+    has a choice and a lookup of a token.
     """
     kinds = part.groupby(["operator", "signature_id", "kernel"], sort=False).ngroup().to_numpy()
-    rhythms: list[np.ndarray] = []
+    even_repetitions: list[np.ndarray] = []
     for kind in np.unique(kinds):
-        at = np.flatnonzero(kinds == kind)
-        if len(at) < MIN_TOKENS:
+        positions = np.flatnonzero(kinds == kind)
+        if len(positions) < MIN_TOKENS:
             continue
-        lengths = np.append(np.diff(at), len(kinds) - at[-1])
-        usual = int(np.median(lengths))
-        if usual >= MIN_KERNELS and (np.abs(lengths - usual) <= 1).mean() >= EVEN_SHARE:
-            rhythms.append(at)
-    decoding = [np.flatnonzero(part["operator"].str.contains(does)) for does in (LOOKS_UP, CHOOSES)]
-    rhythms = [at for at in rhythms if all(_in_each(at, places) for places in decoding)]
-    return min(rhythms, key=lambda at: (len(at), int(at[0]))) if rhythms else None
+        periods = np.append(np.diff(positions), len(kinds) - positions[-1])
+        median_period = int(np.median(periods))
+        if median_period >= MIN_KERNELS and (np.abs(periods - median_period) <= 1).mean() >= MIN_EVEN_SHARE:
+            even_repetitions.append(positions)
+    lookups, choices = (np.flatnonzero(part["operator"].str.contains(name)) for name in (EMBEDDING_LOOKUPS, TOKEN_CHOICES))
+    tokens = [starts for starts in even_repetitions if _lie_between(starts, lookups) and _lie_between(starts, choices)]
+    return min(tokens, key=lambda starts: (len(starts), int(starts[0]))) if tokens else None
 
 
-def _in_each(starts: np.ndarray, places: np.ndarray) -> bool:
-    """Return whether nearly every interval between two ``starts`` contains one of ``places``."""
-    intervals = np.searchsorted(starts, places, side="right")
+def _lie_between(starts: np.ndarray, positions: np.ndarray) -> bool:
+    """Return whether nearly every interval between two ``starts`` contains one of ``positions``."""
+    intervals = np.searchsorted(starts, positions, side="right")
     filled_intervals = np.unique(intervals[(intervals > 0) & (intervals < len(starts))])
-    return len(filled_intervals) >= EVEN_SHARE * (len(starts) - 1)
+    return len(filled_intervals) >= MIN_EVEN_SHARE * (len(starts) - 1)

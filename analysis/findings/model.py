@@ -1,4 +1,4 @@
-"""What a rule declares, and the three steps from a recording to a finding: measure, judge, advise."""
+"""What a rule declares, and how a measurement becomes evidence, a judgement and a finding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Source = Literal[
     "shapes",  # Sizes and dtypes of operators' inputs.
     "python_stacks",  # Python calls.
     "allocations",  # Blocks that the allocator gave out and took back, and its peaks.
-    "gpu_peaks",  # The GPU's peaks from the hardware table. Rules compare kernels with them.
+    "gpu_peaks",  # The GPU's peaks from the hardware table.
     "other_ranks",  # The traces of the job's other ranks.
     "telemetry",  # Samples of the GPU.
     "host_telemetry",  # Samples of the host.
@@ -32,25 +32,25 @@ Source = Literal[
     "compile_log",  # The log of torch.compile.
 ]
 SOURCES: frozenset[Source] = frozenset(get_args(Source))
-# Sources from which idle time is derived.
-OF_TRACE: frozenset[Source] = frozenset({"gpu_records", "launch_links", "host_records", "steps"})
+# Idle time comes from these sources.
+TRACE_SOURCES: frozenset[Source] = frozenset({"gpu_records", "launch_links", "host_records", "steps"})
 
-MORE_THAN_LOSS = 1.1  # If the gain exceeds the loss in the title by this factor, the title explains the rest.
-MORE_WITH = "{title}; the change also saves {rest}"
-# Words for the rest, by the first kind of edit in a change; other kinds of edits remove or shorten GPU operations.
-BY_EDIT: tuple[tuple[tuple[type, ...], str], ...] = (
+MORE_THAN_LOSS = 1.1  # If the gain exceeds the loss in the title by this factor, the title explains the rest of the gain.
+TITLE_WITH_REST = "{title}; the change also saves {rest}"
+# Words for the rest of the gain, by the kinds of edits in a change. The first matching row counts.
+REST_BY_EDIT: tuple[tuple[tuple[type, ...], str], ...] = (
     ((AsGraph,), "the host's other work between launches"),
     ((WithoutHostCause, FasterHost), "such time outside the profiled steps"),
     ((WithoutWaits, WithoutCalls), "later waits, because the host runs ahead of the GPU again"),
 )
-LAUNCHES = "their launches"
+REST_OF_LAUNCHES = "their launches"  # For changes that remove or shorten GPU operations.
 
-Row = dict[str, Any]  # Row of evidence: plain data. A row with start_ns and end_ns links to the timeline.
+Row = dict[str, Any]  # Row of evidence. A row with start_ns and end_ns links to the timeline.
 ThresholdFor = Literal["cost", "gain", "larger", "both"]  # What the rule's threshold is compared with; see ``Evidence``.
 
 
 class Predicted(NamedTuple):
-    """A step time in ms that a rule predicts without the replay, with its interval if known."""
+    """A step time in ms that a rule predicts itself, with its interval if known."""
 
     ms: float
     between_ms: tuple[float, float] | None = None
@@ -73,17 +73,17 @@ class Evidence:
 
     * ``lost_ms``: the whole loss to the cause. ``cost_ms``: the loss that the change concerns.
     * ``edits``: the change in the replay. ``predicted``: the step after the change, if the replay cannot predict it.
-    * ``threshold_for``: what the rule's threshold is compared with: ``cost_ms``, or the gain of ``edits``. "gain" means the cost if
-      nothing can be replayed, "larger" the larger of the two, and "both" that both must reach it.
+    * ``threshold_for``: the time that must reach the rule's threshold. "cost" is ``cost_ms``. "gain" is the gain of ``edits``, or the
+      cost without a replay. "larger" is the larger of the two. With "both", cost and gain must reach the threshold.
     * ``share``: compared with a threshold that is not a share of the step. Evidence without cost, gain and share is always reported.
     * ``confidence``: the confidence in the cause.
-    * ``severity``: replaces the severity that follows from the gain; ``at_most`` limits it. ``severity_by_cost``: use ``cost_ms``
-      instead of the gain. ``is_choice``: the evidence is no fault but a choice, such as eager code.
-    * ``withholds_gain``: use the edits for the plan, but predict no gain for this finding alone.
+    * ``severity``: used instead of the severity that follows from the gain. ``at_most``: the highest severity. ``severity_by_cost``:
+      ``cost_ms`` determines the severity, not the gain. ``is_choice``: the evidence is no fault but a choice, such as eager code.
+    * ``withholds_gain``: the plan uses the edits, but the finding alone predicts no gain.
     * ``rows``: evidence rows. ``places``: spans (ns) to mark on the timeline.
     * ``ends_the_run``, ``limits_the_step``, ``samples_per_second_times``: fields of the finding.
     * ``reword``: changes the advice after the judgement. ``stated_ms``: the loss in the title, if it is not ``cost_ms``. ``rest``:
-      what else the change saves, if its edits do not show it.
+      what else the change saves, used instead of the words in REST_BY_EDIT.
     """
 
     advice: Advice
@@ -111,7 +111,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How severe evidence is for a step, and what its change gains.
+    """The severity of evidence, and the predicted step after its change.
 
     The fields have the same names as in a finding. ``note`` says why there is no prediction.
     """
@@ -140,13 +140,13 @@ class Judgement:
         return self.predicted_step_ms is not None and (self.predicted_speedup or 0.0) > NO_GAIN
 
 
-def advise(rule: str, evidence: Evidence, judgement: Judgement, explains: Explains) -> Finding:
-    """Return the finding of ``rule``: the measurement, its judgement, and the advice."""
+def finding_from(rule: str, evidence: Evidence, judgement: Judgement, explains: Explains) -> Finding:
+    """Return the finding that ``rule`` makes of judged evidence."""
     advice = evidence.advice if evidence.reword is None else evidence.reword(evidence.advice, judgement)
     return Finding(
         rule=rule,
         severity=judgement.severity,
-        title=title_of(advice.title, evidence, judgement),
+        title=title_with_rest(advice.title, evidence, judgement),
         action=advice.action,
         confidence=judgement.confidence,
         ceiling_ms_per_step=judgement.ceiling_ms_per_step,
@@ -169,17 +169,17 @@ def advise(rule: str, evidence: Evidence, judgement: Judgement, explains: Explai
     )
 
 
-def title_of(title: str, evidence: Evidence, judgement: Judgement) -> str:
-    """Return ``title``, with words for the rest of the gain if the loss in it is clearly smaller."""
+def title_with_rest(title: str, evidence: Evidence, judgement: Judgement) -> str:
+    """Return ``title``. If the gain is clearly larger than the loss in the title, add words for the rest."""
     loss_ms = evidence.cost_ms if evidence.stated_ms is None else evidence.stated_ms
     if loss_ms is None or judgement.gain_ms <= MORE_THAN_LOSS * loss_ms or in_words(loss_ms) not in title:
         return title
-    return MORE_WITH.format(title=title, rest=evidence.rest or _words_for_rest(evidence))
+    return TITLE_WITH_REST.format(title=title, rest=evidence.rest or _words_for_rest(evidence))
 
 
 def _words_for_rest(evidence: Evidence) -> str:
-    kinds = (rest for kinds, rest in BY_EDIT if any(isinstance(edit, kinds) for edit in evidence.edits))
-    return next(kinds, LAUNCHES)
+    matching = (rest for kinds, rest in REST_BY_EDIT if any(isinstance(edit, kinds) for edit in evidence.edits))
+    return next(matching, REST_OF_LAUNCHES)
 
 
 Condition = Callable[["RuleContext", Finding, Finding], bool]  # Arguments: context, first finding, later finding.
@@ -200,8 +200,8 @@ class Relation:
     """Order between a rule's finding and a finding of the rule ``to``.
 
     If the condition ``applies`` is true, the later finding gets the note ``because``, in which ``{title}`` is the title of the
-    first finding. If ``orders`` is true as well, the first finding moves up, directly before the later one. With ``behind``, the
-    later one moves down instead, directly after the first.
+    first finding. If ``orders`` is true as well, the first finding moves up, directly before the later finding. With ``behind``,
+    the later finding moves down instead, directly after the first finding.
     """
 
     to: str
@@ -216,12 +216,12 @@ class Rule:
     """A rule: its slug (the name of its file), what it measures, and how its findings relate to others.
 
     ``requires`` lists the data without which the rule is not checked (keys of ``context.REQUIREMENTS``). ``reads`` lists the
-    sources that its findings use; a finding is at most as certain as the least certain source. ``threshold`` is the smallest share
-    that a finding must reach. ``of_the_host`` checks a run without GPU work.
+    sources of its findings. A finding is at most as certain as its least certain source. ``threshold`` is the smallest share that a
+    finding must reach. ``host_check`` checks a run without GPU work.
 
-    Findings of the rules in ``comes_before`` come after this rule's. The changes of the rules in ``needs`` must be made before
-    this rule's. ``part_of`` is the rule with the general finding that includes this rule's findings. ``same_work_as`` is "smaller
-    findings" for a choice, such as compiling, that also solves smaller faults; it comes before them.
+    This rule's findings come before those of the rules in ``comes_before``. The changes of the rules in ``needs`` must be made
+    before this rule's change. ``part_of`` is the rule with the general finding that includes this rule's findings. ``same_work_as``
+    is "smaller findings" for a choice, such as compiling, that also solves smaller faults and comes before them.
     """
 
     slug: str
@@ -231,7 +231,7 @@ class Rule:
     requires: tuple[str, ...] = ()
     threshold: Threshold | None = None
     judge: Callable[[Evidence, Step, Threshold | None], Judgement | None] | None = None
-    of_the_host: Callable[[RunResult], Iterable[Finding]] | None = None
+    host_check: Callable[[RunResult], Iterable[Finding]] | None = None
     comes_before: tuple[Relation, ...] = ()
     needs: tuple[Relation, ...] = ()
     part_of: str | None = None

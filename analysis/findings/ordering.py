@@ -1,8 +1,8 @@
 """Order findings by severity and gain, and by the relations that their rules declare.
 
-A relation either moves the first finding up, directly before the later one, or moves the later one down, directly after the
-first. ``ordered`` collects the relations, places the findings in one topological pass, and adds to each finding that a relation
-moved the reason for its place.
+A relation moves the first finding up, directly before the later one. Or it moves the later finding down, directly after the first.
+``ordered_findings`` collects the relations and places the findings in one topological pass. Each moved finding gets a note with
+the reason.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from sawtooth.analysis.findings.model import Rule
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
 
-SAME_CAUSE = 0.5  # Two findings have the same cause if one changes more than this share of the other's operations.
-ANOTHER_WAY = "Another solution for the same cause:"
+MIN_COMMON_SHARE = 0.5  # Two findings have the same cause if one changes at least this share of the other's operations.
+ANOTHER_SOLUTION = "Another solution for the same cause:"
 SAME_WORK = "This changes the same work as “{title}” in another way, so the gains do not add up."
-MUCH_SURER = 2.0  # A change comes first if the lower bound of its gain is more than this multiple of the first change's.
-WITHOUT_INTERVAL = 0.5  # The lower bound of a gain without an interval is this share of the gain.
-# Fields of a finding that are cleared if its change needs another one first that gains as much. It has no gain of its own then;
-# the plan predicts its step time after the other change. If the other one gains less, it is a part of this change.
+MUCH_SURER = 2.0  # A gain is much surer if its lower bound is more than this multiple of the other lower bound.
+ASSUMED_LOW_SHARE = 0.5  # The lower bound of a gain without an interval is this share of the gain.
+# Changed fields of a finding whose change needs another change first, unless that change is only a part of it. The finding then has
+# no gain of its own. The plan predicts the step time after both changes.
 ONLY_AFTER: dict[str, object] = dict.fromkeys(
     ("predicted_step_ms", "predicted_low_ms", "predicted_high_ms", "predicted_speedup", "ceiling_ms_per_step")
 ) | {"pays_later": True}
-PART_FIRST = "“{title}” is part of this and has its own solution, so it comes first."
+PART_FIRST = "“{title}” comes first, because it is part of this finding and has its own solution."
 
 
 def check_relations(rules: Iterable[Rule]) -> None:
@@ -60,22 +60,23 @@ def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*needed, *others)))
 
 
-def rank(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
+def sort_key(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
     """Return the sort key for findings without a declared relation.
 
-    A finding about a late rank comes before the other findings of that rank, because those explain the same time. Findings that
-    reduce launches come before general ones that make launches cheaper. Findings of low confidence come last in their group,
-    because the change may not be possible. A finding about the host is not general if the loader limits its gain.
+    A finding about a late rank comes before the rank's other findings, because these explain the same time. Findings that reduce
+    launches come before general findings on launches. A finding on the host is not general if the loader limits its gain. Findings
+    of low confidence come last in their severity, because their change may not be possible.
     """
     topics = finding.explains.topics
-    general = ("host_pace" in topics and finding.fed_every_ms is None) or (finding.severity == "warning" and "choice" in topics)
-    guessed = finding.severity != "info" and finding.confidence == "low"
+    is_general_on_host = "host_pace" in topics and finding.fed_every_ms is None
+    is_choice = finding.severity == "warning" and "choice" in topics
+    is_guess = finding.severity != "info" and finding.confidence == "low"
     return (
         SEVERITIES.index(finding.severity),
         not finding.ends_the_run,
         "late_rank" not in topics,
-        guessed,
-        general,
+        is_guess,
+        is_general_on_host or is_choice,
         -finding.gain_ms,
         finding.rule,
     )
@@ -83,10 +84,7 @@ def rank(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
 
 @dataclass
 class _Order:
-    """Findings sorted by rank, and the relations between them.
-
-    Positions in this list identify the findings.
-    """
+    """Findings in the order of ``sort_key``, and the relations between them by their positions."""
 
     findings: list[Finding]
     firsts: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # By position of the later finding.
@@ -101,139 +99,142 @@ class _Order:
             self.leader[later] = first
             self.followers[first].append(later)
 
-    def note(self, place: int, note: str, **changed: object) -> None:
-        finding = self.findings[place]
+    def note(self, position: int, note: str, **fields: object) -> None:
+        """Add ``note`` to a finding, and replace its ``fields``."""
+        finding = self.findings[position]
         text = " ".join(filter(None, (finding.prediction_note, note)))
-        self.findings[place] = replace(finding, prediction_note=text, **changed)  # type: ignore[arg-type]  # callers pass fields of a finding
+        self.findings[position] = replace(finding, prediction_note=text, **fields)  # type: ignore[arg-type]  # callers pass fields of a finding
 
-    def placed(self) -> list[Finding]:
-        """Return the findings in order of rank, changed by the relations, from one topological pass.
+    def in_order(self) -> list[Finding]:
+        """Return the findings in an order that obeys the relations, from one topological pass.
 
         Each finding comes after those that must come before it. Followers come directly after their leader.
         """
-        finished: list[int] = []
-        visiting: set[int] = set()
+        placed: list[int] = []
+        visited: set[int] = set()
 
-        def place(at: int) -> None:
-            if at in visiting:
+        def place(position: int) -> None:
+            if position in visited:
                 return
-            if (leader := self.leader.get(at)) is not None and leader not in visiting:
+            if (leader := self.leader.get(position)) is not None and leader not in visited:
                 place(leader)
                 return
-            visiting.add(at)
-            for first in sorted(self.firsts[at]):
+            visited.add(position)
+            for first in sorted(self.firsts[position]):
                 place(first)
-            finished.append(at)
-            for follower in self.followers[at]:
+            placed.append(position)
+            for follower in self.followers[position]:
                 place(follower)
 
-        for at in range(len(self.findings)):
-            if at not in self.leader:
-                place(at)
-        for at in range(len(self.findings)):  # Followers of a leader that was placed later.
-            place(at)
-        return [self.findings[at] for at in finished]
+        for position in range(len(self.findings)):
+            if position not in self.leader:
+                place(position)
+        for position in range(len(self.findings)):  # Followers whose leader was placed later.
+            place(position)
+        return [self.findings[position] for position in placed]
 
 
-def ordered(context: RuleContext, findings: Sequence[Finding], rules: Iterable[Rule]) -> list[Finding]:
+def ordered_findings(context: RuleContext, findings: Sequence[Finding], rules: Iterable[Rule]) -> list[Finding]:
     """Return the findings in reading order, with the reason for those that come after another."""
     rule_of = {rule.slug: rule for rule in rules}
-    order = _Order(sorted(findings, key=rank))
+    order = _Order(sorted(findings, key=sort_key))
     changed = [_changed_operations(finding) for finding in order.findings]
-    earlier = _choices_first(order, rule_of, changed) | _declared_order(context, order, rule_of)
-    _each_cause_once(order, changed, earlier)
+    decided = _choices_first(order, rule_of, changed) | _declared_order(context, order, rule_of)
+    _each_cause_once(order, changed, decided)
     for relation in ("needs", "comes_before"):
         _add_relations(context, order, rule_of, relation)
     _parts_first(order, rule_of)
-    return order.placed()
+    return order.in_order()
 
 
 def _choices_first(order: _Order, rule_of: dict[str, Rule], changed: list[set[tuple[str, int]]]) -> set[tuple[int, int]]:
     """Move a choice, such as compiling the model, before smaller faults that it also solves.
 
-    Return the pairs of positions (choice, fault). Both change the same work, so the choice makes the smaller change unnecessary.
-    A critical fault stays first, because one changed line solves it, and so does a fault whose gain is surer than the choice's.
+    Return the pairs of positions (choice, fault). Choice and fault change the same work, so the choice makes the smaller change
+    unnecessary. A fault stays first if it has another severity, or if its gain is surer than the choice's.
     """
     pairs = set()
-    for whole, finding in enumerate(order.findings):
-        rule = rule_of.get(finding.rule)
-        if rule is None or rule.same_work_as is None or finding.severity == "info":
+    for choice_position, choice in enumerate(order.findings):
+        rule = rule_of.get(choice.rule)
+        if rule is None or rule.same_work_as is None or choice.severity == "info":
             continue
-        for part in range(whole):
-            lesser = order.findings[part]
-            smaller = lesser.severity == finding.severity and lesser.gain_ms < finding.gain_ms
-            smaller &= sure_gain_ms(lesser) <= sure_gain_ms(finding)
-            if smaller and changed[part] and len(changed[part] & changed[whole]) >= SAME_CAUSE * len(changed[part]):
-                order.pull_up(whole, part)
-                pairs.add((whole, part))
+        for position in range(choice_position):
+            fault = order.findings[position]
+            is_smaller = fault.severity == choice.severity and fault.gain_ms < choice.gain_ms
+            is_surer = sure_gain_ms(fault) > sure_gain_ms(choice)
+            if is_smaller and not is_surer and _changes_mostly(changed[position], changed[choice_position]):
+                order.pull_up(choice_position, position)
+                pairs.add((choice_position, position))
     return pairs
 
 
 def _declared_order(context: RuleContext, order: _Order, rule_of: dict[str, Rule]) -> set[tuple[int, int]]:
     """Return the pairs of positions (first, later) of critical findings whose order a rule declares."""
-    at = {finding.rule: place for place, finding in enumerate(order.findings) if finding.severity == "critical"}
+    positions = {finding.rule: index for index, finding in enumerate(order.findings) if finding.severity == "critical"}
     return {
-        (first, at[declared.to])
-        for slug, first in at.items()
+        (first, positions[relation.to])
+        for slug, first in positions.items()
         if slug in rule_of
-        for declared in rule_of[slug].comes_before
-        if declared.to in at and declared.applies(context, order.findings[first], order.findings[at[declared.to]])
+        for relation in rule_of[slug].comes_before
+        if relation.to in positions and relation.applies(context, order.findings[first], order.findings[positions[relation.to]])
     }
 
 
-def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], earlier: set[tuple[int, int]]) -> None:
+def _changes_mostly(operations: set[tuple[str, int]], others: set[tuple[str, int]]) -> bool:
+    """Return whether at least MIN_COMMON_SHARE of ``operations`` are among ``others``."""
+    return bool(operations) and len(operations & others) >= MIN_COMMON_SHARE * len(operations)
+
+
+def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], decided: set[tuple[int, int]]) -> None:
     """Put a critical finding after another critical finding if both change mostly the same work.
 
-    The later finding is then shown as a second solution for the same cause. ``earlier`` are pairs of positions (first, later) whose
-    order is decided; other pairs are in the order of the findings.
+    The later finding then becomes a second solution for the same cause. ``decided`` has the pairs of positions (first, later) whose
+    order is decided. Other pairs keep the order of the findings.
     """
-    critical = [at for at, finding in enumerate(order.findings) if finding.severity == "critical"]
+    critical = [position for position, finding in enumerate(order.findings) if finding.severity == "critical"]
 
-    def leads(first: int, later: int) -> bool:
-        return (first, later) in earlier or (first < later and (later, first) not in earlier)
+    def comes_first(first: int, later: int) -> bool:
+        return (first, later) in decided or (first < later and (later, first) not in decided)
 
     def leader(later: int) -> int | None:
-        changed_later = changed[later]
-        return next(
-            (
-                first
-                for first in critical
-                if changed_later
-                and leads(first, later)
-                and len(changed_later & changed[first]) >= SAME_CAUSE * len(changed_later)
-                and leader(first) is None
-            ),
-            None,
+        leaders = (
+            first
+            for first in critical
+            if comes_first(first, later) and _changes_mostly(changed[later], changed[first]) and leader(first) is None
         )
+        return next(leaders, None)
 
     pairs = [(first, later) for later in critical if (first := leader(later)) is not None]
     for first, later in pairs:
-        way, finding = order.findings[later], order.findings[first]
-        after = f" A step then takes {in_words(way.predicted_step_ms)}." if way.predicted_step_ms is not None else ""
-        order.note(first, f"{ANOTHER_WAY} {way.action.sentence}{after}")
+        solution, finding = order.findings[later], order.findings[first]
+        after_ms = solution.predicted_step_ms
+        after = f" A step then takes {in_words(after_ms)}." if after_ms is not None else ""
+        order.note(first, f"{ANOTHER_SOLUTION} {solution.action.sentence}{after}")
         order.note(later, SAME_WORK.format(title=finding.title), severity="warning")
         order.put_behind(first, later)
 
 
 def _add_relations(context: RuleContext, order: _Order, rule_of: dict[str, Rule], relation: str) -> None:
     """Add the relations that the rules of the findings declare, either ``needs`` or ``comes_before``."""
-    at = {finding.rule: place for place, finding in reversed(list(enumerate(order.findings)))}
-    for slug, own_place in at.items():
+    positions = {finding.rule: position for position, finding in reversed(list(enumerate(order.findings)))}
+    for slug, own_position in positions.items():
         rule = rule_of.get(slug)
         for declared in getattr(rule, relation) if rule is not None else ():
-            if declared.to not in at:
+            if declared.to not in positions:
                 continue
-            first, later = (at[declared.to], own_place) if relation == "needs" else (own_place, at[declared.to])
-            pair = order.findings[first], order.findings[later]
-            if not declared.applies(context, *pair):
+            other_position = positions[declared.to]
+            first, later = (other_position, own_position) if relation == "needs" else (own_position, other_position)
+            first_finding, later_finding = order.findings[first], order.findings[later]
+            if not declared.applies(context, first_finding, later_finding):
                 continue
             if declared.because:
-                order.note(later, declared.because.format(title=pair[0].title))
-            if not declared.orders(context, *pair):
+                order.note(later, declared.because.format(title=first_finding.title))
+            if not declared.orders(context, first_finding, later_finding):
                 continue
             if relation == "needs":
-                is_part = not _gains_alone(context, pair[0]) or is_much_surer(pair[1], pair[0])
-                order.note(later, "", **({"enabled_by": (*pair[1].enabled_by, declared.to)} if is_part else ONLY_AFTER))
+                is_part = not _gains_alone(context, first_finding) or is_much_surer(later_finding, first_finding)
+                enabled_by = {"enabled_by": (*later_finding.enabled_by, declared.to)}
+                order.note(later, "", **(enabled_by if is_part else ONLY_AFTER))
             if not declared.behind:
                 order.pull_up(first, later)
             elif later < first:
@@ -248,14 +249,14 @@ def is_much_surer(finding: Finding, first: Finding) -> bool:
 def sure_gain_ms(finding: Finding) -> float:
     """Return the lower bound of a predicted gain, ms per step; 0 without a prediction.
 
-    It is that of this run, if it is known: the drift of a host between two runs decides nothing about the gain.
+    The bound for this run is used if it is known, because it does not include the drift of a host between two runs.
     """
     if finding.claims != "gain" or finding.predicted_step_ms is None:
         return 0.0
     if finding.sure_gain_ms is not None:
         return finding.sure_gain_ms
     if finding.predicted_high_ms is None:
-        return WITHOUT_INTERVAL * finding.gain_ms
+        return ASSUMED_LOW_SHARE * finding.gain_ms
     return max(finding.predicted_step_ms + finding.gain_ms - finding.predicted_high_ms, 0.0)
 
 
@@ -267,23 +268,23 @@ def _gains_alone(context: RuleContext, finding: Finding) -> bool:
 def _parts_first(order: _Order, rule_of: dict[str, Rule]) -> None:
     """Move a general finding directly after the first finding about a part of it.
 
-    The general finding gets at most the severity of that part. If the part covers most of the general finding, this becomes
-    "info".
+    The general finding gets at most the severity of the part. If the part covers most of the general finding, the general finding
+    becomes information.
     """
-    for general, finding in enumerate(order.findings):
-        parts = (
-            at
-            for at, part in enumerate(order.findings)
-            if (rule := rule_of.get(part.rule)) is not None and rule.part_of == finding.rule and part.severity != "info"
+    for general_position, general in enumerate(order.findings):
+        part_positions = (
+            position
+            for position, part in enumerate(order.findings)
+            if (rule := rule_of.get(part.rule)) is not None and rule.part_of == general.rule and part.severity != "info"
         )
-        first = next(parts, None)
+        first = next(part_positions, None)
         if first is None:
             continue
         part = order.findings[first]
-        mostly = part.gain_ms >= SAME_CAUSE * (finding.ceiling_ms_per_step or 0.0)
-        severity = "info" if mostly else max(finding.severity, part.severity, key=SEVERITIES.index)
-        order.note(general, PART_FIRST.format(title=part.title), severity=severity)
-        order.put_behind(first, general)
+        covers_most = part.gain_ms >= MIN_COMMON_SHARE * (general.ceiling_ms_per_step or 0.0)
+        severity = "info" if covers_most else max(general.severity, part.severity, key=SEVERITIES.index)
+        order.note(general_position, PART_FIRST.format(title=part.title), severity=severity)
+        order.put_behind(first, general_position)
 
 
 def _changed_operations(finding: Finding) -> set[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""The plan: the fixes applied one after the other in one replay, each with its remaining gain."""
+"""The plan: the changes applied one after the other in a replay, each with the step time after it."""
 
 from __future__ import annotations
 
@@ -12,58 +12,57 @@ from sawtooth.analysis.run.model import NO_GAIN, Finding, PlanStep, may_gain_not
 
 
 def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Finding]) -> tuple[PlanStep, ...]:
-    """Return the fixes in the findings' order, each with the step time after it.
+    """Return the changes in the findings' order, each with the step time after it; empty without a replay.
 
-    The first step of the plan has the time that its finding predicts. A fix without a gain is tried once more after the others,
-    because they may have removed the reason. The plan omits fixes that cannot be replayed, findings of low confidence, and fixes
-    whose gain at their place is not sure. Only a change that others need may start the plan without a sure gain. A change that
-    must come before a fix is a separate step, even if the replay predicts no gain for this change. The plan is empty without a
-    replay.
+    The plan omits changes that cannot be replayed, findings of low confidence, and changes whose gain at their place is not sure. A
+    change without a gain is tried once more after the others, because they may have removed the reason. Only a change that others
+    need may start the plan without a sure gain. A change that another one needs first is a separate step, even without a gain.
     """
     if whatif is None or best.ms is None:
         return ()
     steps: list[PlanStep] = []
-    most_ms = best.ms  # Upper limit of the step time so far, in this run.
+    high_ms = best.ms  # Upper limit of this run's step after the planned changes.
     applied: tuple[Edit, ...] = ()
-    tried = [finding for finding in findings if finding.edits and finding.confidence != "low"]
+    candidates = [finding for finding in findings if finding.edits and finding.confidence != "low"]
     needed = {rule for finding in findings for rule in finding.needs_first}
-    done = set[str]()
+    included = set[str]()
     for _ in range(2):
         remaining = []
-        for finding in tried:
-            if finding.rule in done:  # It is a part of a change that is planned already.
+        for finding in candidates:
+            if finding.rule in included:  # A planned change includes this change.
                 continue
             edits = tuple(dict.fromkeys((*applied, *finding.edits)))
             now_ms = steps[-1].predicted_step_ms if steps else best.ms
             after_ms = whatif.predict_ms(best, edits)
             predicted_range = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
-            if after_ms is None or predicted_range is None or predicted_range[1] * (1 + RUNS_DIFFER) >= most_ms:
-                remaining.append(finding)  # Not faster, or faster only at the low end of the interval.
+            if after_ms is None or predicted_range is None or predicted_range[1] * (1 + RUNS_DIFFER) >= high_ms:
+                remaining.append(finding)  # Not surely faster.
                 continue
             prediction = whatif.range_of_another_run_ms(best, edits, predicted_range)
-            if not steps and finding.rule not in needed and may_gain_nothing(prediction[1], best.ms):  # its finding says so
+            if not steps and finding.rule not in needed and may_gain_nothing(prediction[1], best.ms):
                 remaining.append(finding)
                 continue
-            steps.append(with_doubt(PlanStep(finding.rule, now_ms, after_ms, *prediction), steps, whatif.least_ms(best, edits)))
-            applied, most_ms = edits, predicted_range[1] * (1 + RUNS_DIFFER)
-            done |= {f.rule for f in needed_before(finding, findings) if f.rule in finding.enabled_by}
-        tried = remaining
+            steps.append(
+                with_earlier_uncertainty(
+                    PlanStep(finding.rule, now_ms, after_ms, *prediction), steps, whatif.least_ms(best, edits)
+                )
+            )
+            applied, high_ms = edits, predicted_range[1] * (1 + RUNS_DIFFER)
+            included |= {f.rule for f in needed_before(finding, findings) if f.rule in finding.enabled_by}
+        candidates = remaining
     return tuple(_with_needed(steps, findings))
 
 
 def _with_needed(steps: Sequence[PlanStep], findings: Sequence[Finding]) -> list[PlanStep]:
-    """Return the plan with the required changes inserted before the steps that need them.
-
-    A required change that already is a step of the plan is not repeated.
-    """
+    """Return the plan with each required change that is not a step, before the step that needs it."""
     planned = {step.rule for step in steps}
-    whole: list[PlanStep] = []
+    plan: list[PlanStep] = []
     for step in steps:
         finding = next(finding for finding in findings if finding.rule == step.rule)
-        first = [f.rule for f in needed_before(finding, findings) if f.rule not in planned]
-        ends = (whole[-1].predicted_low_ms, whole[-1].predicted_high_ms) if whole else (step.before_ms, step.before_ms)
-        whole += [*(PlanStep(rule, step.before_ms, step.before_ms, *ends) for rule in first), step]
-    return whole
+        required = [f.rule for f in needed_before(finding, findings) if f.rule not in planned]
+        interval = (plan[-1].predicted_low_ms, plan[-1].predicted_high_ms) if plan else (step.before_ms, step.before_ms)
+        plan += [*(PlanStep(rule, step.before_ms, step.before_ms, *interval) for rule in required), step]
+    return plan
 
 
 def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding]:
@@ -73,11 +72,11 @@ def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding
     return [f for f in findings[: findings.index(finding)] if f.rule in finding.needs_first]
 
 
-def with_doubt(step: PlanStep, earlier: Sequence[PlanStep], least_ms: float) -> PlanStep:
-    """Return ``step`` with an interval that is relatively as wide as the interval of any earlier step.
+def with_earlier_uncertainty(step: PlanStep, earlier: Sequence[PlanStep], least_ms: float) -> PlanStep:
+    """Return ``step`` with an interval at least as wide, relatively, as those of the ``earlier`` steps.
 
-    The interval stays below the previous step's high end, and above ``least_ms``, the GPU's own work after this step. The
-    uncertainty of an earlier change remains after further changes.
+    The uncertainty of an earlier change remains after further changes. The interval stays below the previous step's high end, and
+    above ``least_ms``, the GPU's own work after this step.
     """
     if not earlier:
         return step

@@ -7,17 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Threshold:
-    """Smallest share that a rule reports, and the reason for this limit.
-
-    It is a share of the step, or of the quantity ``of``.
-    """
+    """Smallest share of the step, or of the quantity ``of``, that a rule reports, and the reason."""
 
     share: float
     reason: str
     of: str = "step"
 
 
-# A change costs the reader time and has a risk. The larger these are, the larger the gain must be.
+# A change takes the user's time and has a risk. The more time and risk, the larger the gain must be.
 LINE_TO_DELETE = Threshold(0.005, "one argument to delete: nothing can go wrong")
 ONE_LINE = Threshold(0.01, "one line or argument to change: below 1 % the gain is too small to read about")
 FEW_LINES = Threshold(0.02, "a few lines to rewrite: below 2 % the gain is within the noise of most step times")
@@ -28,7 +25,7 @@ RARE_EVENTS = Threshold(
 )
 CHOICE = Threshold(0.10, "a choice with costs of its own, such as minutes of compiling: it pays from a tenth")
 LARGER_BATCH = Threshold(0.15, "below this share of launches, the batch size does not limit the step")
-HALF_AS_OFTEN = Threshold(0.20, "half as many calls save half of this: a tenth of the step")
+HALF_AS_OFTEN = Threshold(0.20, "half as many calls save half of this share, a tenth of the step")
 FP8 = Threshold(0.40, "scaling and casting take a few percent: it pays if matrix products are most of the step")
 
 # Thresholds relative to something other than the step.

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from sawtooth.analysis.combined_changes import CombinedPrediction
-from sawtooth.analysis.findings.batch.step import on_this_host
+from sawtooth.analysis.findings.batch.step import best_on_this_host
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
@@ -230,7 +230,7 @@ def _line(row: Mapping[str, Any]) -> str:
     batch, rate = f"{row['batch_times']:g}\u00a0× the batch", float(row["samples_per_second_times"])
     memory = f", {fmt.bytes_(row['memory_bytes'])} in use" if row["memory_bytes"] is not None else ""
     if _is_host_bound(row):
-        min_ms, max_rate = on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
+        min_ms, max_rate = best_on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
         interval = fmt.span_ms(min_ms, row["high_ms"])
         return f"{batch}: {interval} per step, up to {fmt.factor(max_rate)} the samples per second{memory}."
     step = f"≈\u00a0{fmt.duration_ms(row['step_ms'])} ({fmt.span_ms(row['low_ms'], row['high_ms'])})"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sawtooth.analysis.findings.judging import CRITICAL_SHARE
-from sawtooth.analysis.findings.ordering import ANOTHER_WAY
+from sawtooth.analysis.findings.ordering import ANOTHER_SOLUTION
 from sawtooth.analysis.run.model import Finding
 from tests.accuracy.predictions import OTHER_WORK, rules_of
 from tests.analysis.findings.rules.cases import CASES
@@ -51,7 +51,7 @@ def judged(name: str, findings: Sequence[Finding], truths: Mapping[str, Mapping[
             false += [f.title for f in findings if f.rule == rule and f.severity == "critical" and saved[rule] < REFUTED]
     # A finding that names other fixes of its cause counts for these, too.
     named = [
-        f.rule in saved or any(f"{ANOTHER_WAY} {g.fix}" in f.prediction_note for g in findings if g.rule in saved)
+        f.rule in saved or any(f"{ANOTHER_SOLUTION} {g.fix}" in f.prediction_note for g in findings if g.rule in saved)
         for f in findings
     ]
     first = bool(named) and named[0]

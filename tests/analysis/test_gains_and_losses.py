@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from sawtooth.analysis.findings.model import MORE_THAN_LOSS, MORE_WITH
+from sawtooth.analysis.findings.model import MORE_THAN_LOSS, TITLE_WITH_REST
 from sawtooth.analysis.reading_order import leading
 from sawtooth.analysis.replay.edits import AsGraph, FasterHost, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import Finding, may_gain_nothing
@@ -24,7 +24,7 @@ ALL = [
 QUICK = ("mlp_eager", "channels_first")
 DURATION = re.compile(r"([\d.,]+)\s(ns|µs|ms|s)\b")
 MS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
-ALSO = MORE_WITH.format(title="", rest="")
+ALSO = TITLE_WITH_REST.format(title="", rest="")
 OF_THE_HOST = (AsGraph, WithoutHostCause, FasterHost, WithoutWaits)  # calls that are not made may have launched GPU work
 ROUNDED = 0.01
 
@@ -44,7 +44,7 @@ def test_no_report_contradicts_itself(name: str) -> None:
         assert start.rule in needed or not may_gain_nothing(start.predicted_high_ms, start.before_ms)
     if result.lead is not None:
         with context_of(name) as context:
-            needs_ms = context.gpu_needs_ms()
+            needs_ms = context.gpu_work_ms()
         for finding in result.findings:
             if finding.predicted_step_ms and finding.edits and all(isinstance(edit, OF_THE_HOST) for edit in finding.edits):
                 assert finding.predicted_step_ms >= (1 - ROUNDED) * needs_ms, finding.title

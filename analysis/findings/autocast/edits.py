@@ -8,9 +8,9 @@ import pandas as pd
 from sawtooth.analysis.findings.autocast.kernel_changes import AutocastWalk, KernelChange
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import retimed_products
-from sawtooth.analysis.findings.queries.attention import fusing_edits, written_out
-from sawtooth.analysis.findings.queries.calls import outside_autocast
-from sawtooth.analysis.findings.queries.passes import in_backward, passes
+from sawtooth.analysis.findings.queries.attention import fusing_edits, unfused_attention_rows
+from sawtooth.analysis.findings.queries.calls import ops_outside_autocast
+from sawtooth.analysis.findings.queries.passes import backward_op_ids, passes
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
 
@@ -19,7 +19,7 @@ EFFICIENT_ALIGNED = 4
 LARGEST_HEAD = 256  # Flash attention, which the change needs, has no kernels for larger heads.
 
 
-def under_autocast(context: RuleContext, products: pd.DataFrame, gpu: GpuPeaks, dtype: str) -> list[Edit]:
+def autocast_edits(context: RuleContext, products: pd.DataFrame, gpu: GpuPeaks, dtype: str) -> list[Edit]:
     """Return the edits that run the step under autocast to ``dtype``; empty if times are unknown.
 
     ``products`` are the rows of ``RuleContext.work`` that autocast would run in ``dtype``.
@@ -34,8 +34,8 @@ def under_autocast(context: RuleContext, products: pd.DataFrame, gpu: GpuPeaks, 
     }
     rows = context.work[~context.work["gpu_op_id"].isin(unfused) & context.work["kind"].isin(("kernel", "memcpy"))]
     compiled = bool((rows["category"] == "fused").any())
-    casting = AutocastWalk(gpu, dtype, set(products["flop_op_id"]), in_backward(context), changes, compiled)
-    outside = set(outside_autocast(context).tolist())
+    casting = AutocastWalk(gpu, dtype, set(products["flop_op_id"]), backward_op_ids(context), changes, compiled)
+    outside = set(ops_outside_autocast(context).tolist())
     for _, part in rows.groupby("step"):
         casting.step(part[~part["gpu_op_id"].isin(outside)])
     ops = tuple(op for op in changes if op not in unfused)
@@ -63,8 +63,8 @@ def _newly_fused(context: RuleContext, gpu: GpuPeaks) -> tuple[list[Edit], set[i
         head = shapes[0][-1] if shapes and isinstance(shapes[0], list) and shapes[0] else 0
         if isinstance(head, int) and head % EFFICIENT_ALIGNED and head <= LARGEST_HEAD and types and '"float"' in types:
             ids.append(int(op))
-    math_path = passes(context, ids).both
+    math_path = passes(context, ids).both_passes
     if not len(math_path):
         return [], set()
-    moves, products = written_out(math_path)
+    moves, products = unfused_attention_rows(math_path)
     return fusing_edits(moves, products, gpu), {*moves["gpu_op_id"].tolist(), *products["gpu_op_id"].tolist()}

@@ -1,6 +1,7 @@
 """Growth of a kernel's time with the batch.
 
-Products, convolutions and attention follow the kernel-time model. Kernels that move tensors follow their bytes.
+Products, convolutions and attention follow the kernel-time model. The time of other kernels is proportional to the bytes that they
+move.
 """
 
 from __future__ import annotations
@@ -22,15 +23,13 @@ from sawtooth.analysis.knowledge.traffic import operator_bytes
 THREADS_OF_SM = 2048  # With fewer elements per SM, part of the GPU is idle, and more elements take no longer.
 # The error of the time of a kernel that moves tensors is the batch factor to this power: 7 % at 4 times the batch, 15 % at 16.
 GROWTH_ERROR = 0.05
-# From this batch factor on, the model's full interval applies; for smaller factors most of the model's error cancels.
-WHOLE_SPREAD = 16.0
+FULL_ERROR_FACTOR = 16.0  # For smaller batch factors, the errors of both times partly cancel.
 TILE = re.compile(r"(?:tilesize|gemm_)\d+x([1-9]\d*)[x_]")  # Matches the names of cuDNN's own kernels and of CUTLASS.
-# These operators work on lists of parameters and gradients.
-OF_PARAMETERS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")
+PARAMETER_OPERATORS = ("aten::_foreach_", "aten::_fused_", "aten::_amp_")
 
 
 class Growth(NamedTuple):
-    """Factor by which the growing part of a kernel's time changes, with its interval."""
+    """Factor by which the growing part of a kernel's time changes, and the interval of the factor."""
 
     factor: float
     low: float
@@ -41,8 +40,7 @@ class Law(NamedTuple):
     """How a kernel's time grows: the factor and interval of ``Growth``, and two limits.
 
     ``stream_ns`` is the time to move the kernel's bytes at the memory's full rate (NaN if not known). ``rounds`` is the number of
-    elements that each thread processes one after the other (1 if not known). The latency of one round does not grow with the
-    batch.
+    elements that a thread processes one after the other (1 if not known). The latency of one round does not grow with the batch.
     """
 
     factor: float
@@ -52,7 +50,7 @@ class Law(NamedTuple):
     rounds: float = 1.0
 
 
-STAYS = Law(1.0, 1.0, 1.0)
+CONSTANT = Law(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,8 @@ class Scale:
 
     def law(self, row: Any) -> Law:
         """Return how a kernel's time grows."""
-        if row.category == "communication" or str(row.operator).startswith(OF_PARAMETERS):
-            return STAYS
+        if row.category == "communication" or str(row.operator).startswith(PARAMETER_OPERATORS):
+            return CONSTANT
         if row.category in ("gemm", "conv", "attention") and isinstance(row.flop_operator, str) and row.flop_dims:
             growth = self._attention_growth(row) if row.category == "attention" else self._product_growth(row)
             if growth is not None:
@@ -79,9 +77,9 @@ class Scale:
         return self._moving_law(row)
 
     def _attention_growth(self, row: Any) -> Growth | None:
-        """Return the growth of attention.
+        """Return the growth of an attention kernel.
 
-        Its query blocks run in parallel, one per SM. While there are fewer blocks than SMs, a larger batch takes no longer.
+        The query blocks run in parallel, one per SM. While there are fewer blocks than SMs, a larger batch takes no longer.
         """
         query = row.flop_dims[1 if row.flop_operator.endswith("backward") else 0]
         if self.gpu is None or not self.gpu.sms or not isinstance(query, list) or len(query) != 4:
@@ -92,39 +90,44 @@ class Scale:
     def _hidden_product_growth(self, row: Any) -> Growth:
         """Return the growth of a product without recorded shapes, as in recurrent cells or compiled regions.
 
-        Its tiles run in parallel, one per SM. If ``row.concurrency`` kernels run at the same time, it has only its share of the SMs. A
-        smaller batch may have fewer tiles, or the same number of smaller tiles; the interval covers both cases. If the batch rows per
-        tile are not known, all tiles are assumed to be full.
+        The tiles run in parallel, one per SM. If ``row.concurrency`` kernels run at the same time, the product has only a share of the
+        SMs. A smaller batch may have fewer tiles, or as many smaller tiles. The interval includes both cases. If the batch rows per
+        tile are not known, the result assumes full tiles.
         """
         sms = (self.gpu.sms or 1) if self.gpu is not None else 1
-        tile_factor = _more_tiles(row, self.times) or self.times
-        alone, shared = (max(tile_factor * row.blocks, part) / max(row.blocks, part) for part in (sms, sms / row.concurrency))
+        tile_factor = _tile_factor(row, self.times) or self.times
+        new_tiles = tile_factor * row.blocks
+        with_all_sms, with_shared_sms = (
+            max(new_tiles, free_sms) / max(row.blocks, free_sms) for free_sms in (sms, sms / row.concurrency)
+        )
         if self.times < 1:
-            return Growth(math.sqrt(alone * tile_factor), tile_factor, alone)
-        return Growth(math.sqrt(alone * shared), self._with_error(alone).low, self._with_error(shared).high)
+            return Growth(math.sqrt(with_all_sms * tile_factor), tile_factor, with_all_sms)
+        low, high = self._with_error(with_all_sms).low, self._with_error(with_shared_sms).high
+        return Growth(math.sqrt(with_all_sms * with_shared_sms), low, high)
 
     def _with_error(self, factor: float) -> Growth:
-        """Return ``factor`` with the interval that follows from ``GROWTH_ERROR``."""
+        """Return ``factor`` with the interval that GROWTH_ERROR gives."""
         error = max(self.times, 1 / self.times) ** GROWTH_ERROR
         return Growth(factor, factor / error, factor * error)
 
     def _product_growth(self, row: Any) -> Growth | None:
-        """Return the kernel-time model's time for the new shape, relative to its time for the old shape.
+        """Return the kernel-time model's time for the new shape ÷ that for the old shape.
 
-        Errors that affect both times in the same way cancel.
+        The interval is narrower for a smaller change of the batch, because the errors of the two times then cancel.
         """
         dtype = product_dtype(row)
         if dtype is None or self.gpu is None:
             return None
-        larger_dims = self._larger(row.flop_operator, row.flop_dims)
-        works = _work(row, row.flop_dims, dtype), _work(row, larger_dims, dtype)
+        new_dims = self._scaled_dims(row.flop_operator, row.flop_dims)
+        works = _work(row, row.flop_dims, dtype), _work(row, new_dims, dtype)
         before, after = (estimate(work, self.gpu) if work is not None else None for work in works)
         if before is None or after is None or not before.ms:
             return None
-        ratio, part = after.ms / before.ms, min(abs(math.log(self.times)) / math.log(WHOLE_SPREAD), 1.0)
-        return Growth(ratio, ratio * (after.low / after.ms) ** part, ratio * (after.high / after.ms) ** part)
+        ratio = after.ms / before.ms
+        error_share = min(abs(math.log(self.times)) / math.log(FULL_ERROR_FACTOR), 1.0)
+        return Growth(ratio, ratio * (after.low / after.ms) ** error_share, ratio * (after.high / after.ms) ** error_share)
 
-    def _larger(self, operator: str, dims: Any) -> list[Any]:
+    def _scaled_dims(self, operator: str, dims: Any) -> list[Any]:
         """Return the shapes with the batch ``times`` as large.
 
         If neither operand is a parameter, the batch is the inner dimension of the product.
@@ -153,32 +156,33 @@ class Scale:
         dims = row.dims if isinstance(row.dims, list) else []
         tensors = [tuple(shape) for shape in dims if isinstance(shape, list) and numel(shape) > 1]
         if tensors and all(shape in self.parameter_shapes for shape in tensors):
-            return STAYS
+            return CONSTANT
         elements = max((numel(list(shape)) for shape in tensors), default=0)
-        filled = (self.gpu.sms or 1) * THREADS_OF_SM if self.gpu is not None else 0
-        factor = max(self.times * elements, filled) / max(elements, filled) if elements else self.times
-        moved = operator_bytes(row.operator, row.dims, row.types, row.concrete) if isinstance(row.operator, str) else None
+        threads = (self.gpu.sms or 1) * THREADS_OF_SM if self.gpu is not None else 0
+        factor = max(self.times * elements, threads) / max(elements, threads) if elements else self.times
+        moved_bytes = operator_bytes(row.operator, row.dims, row.types, row.concrete) if isinstance(row.operator, str) else None
         bandwidth = self.gpu.bandwidth_bytes_per_s if self.gpu is not None else None
-        streams = moved and bandwidth and row.kind == "kernel" and elements > filled
-        stream_ns = moved / bandwidth * 1e9 if streams and moved and bandwidth else math.nan
+        fills_gpu = row.kind == "kernel" and elements > threads
+        stream_ns = moved_bytes / bandwidth * 1e9 if fills_gpu and moved_bytes and bandwidth else math.nan
         return Law(*self._with_error(factor), stream_ns, self._rounds(row, tensors))
 
     def _rounds(self, row: Any, tensors: list[Shape]) -> float:
-        """Return the number of elements that each thread processes one after the other."""
+        """Return the number of elements that each thread processes one after the other, 1 if not known.
+
+        The number is not known for a reduction, because the grid grows with the elements that the reduction reads.
+        """
         elements = max((numel(list(shape)) for shape in tensors if shape not in self.parameter_shapes), default=0)
-        # The grid of a reduction grows with the elements that it reduces.
         if self.gpu is None or not row.blocks > 0 or row.category == "reduction":
             return 1.0
-        running = min(row.blocks * row.block_threads, (self.gpu.sms or 1) * THREADS_OF_SM)
-        return max(elements / running, 1.0)
+        running_threads = min(row.blocks * row.block_threads, (self.gpu.sms or 1) * THREADS_OF_SM)
+        return max(elements / running_threads, 1.0)
 
 
-def _more_tiles(row: Any, times: float) -> float | None:
+def _tile_factor(row: Any, times: float) -> float | None:
     """Return the factor by which the number of tiles of a recurrent layer's product grows.
 
     Each time step multiplies one row per sample, and a tile may contain all of these rows. A product over several time steps has
-    more rows. None for other products, or if shapes or the kernel's name are not known. cuDNN stores matrices by columns, like
-    cuBLAS, so the second size of a tile belongs to the batch.
+    more rows. None for other products, or if shapes or the kernel's name are not known.
     """
     tile = TILE.search(row.kernel)
     layers = layers_and_directions(row.dims) if row.operator in RECURRENT and tile and row.launches > 0 else 0
@@ -187,7 +191,8 @@ def _more_tiles(row: Any, times: float) -> float | None:
     rows = numel(row.dims[0][:-1]) * layers / row.launches
     if rows <= 0:
         return None
-    return math.ceil(times * rows / int(tile[1])) / math.ceil(rows / int(tile[1]))
+    tile_rows = int(tile[1])  # The second size of a tile belongs to the batch, because cuDNN stores matrices by columns.
+    return math.ceil(times * rows / tile_rows) / math.ceil(rows / tile_rows)
 
 
 def _work(row: Any, dims: list[Any], dtype: str) -> KernelWork | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sawtooth.analysis.findings.batch.step import AtBatch, host_grows_with_batch, larger_batches
+from sawtooth.analysis.findings.batch.step import PredictedBatch, host_grows_with_batch, larger_batches
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.policy import LARGER_BATCH
@@ -12,52 +12,58 @@ from sawtooth.analysis.findings.queries.convolution_searches import searching_co
 from sawtooth.analysis.findings.queries.plan_builds import plan_builds
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 
-MIN_RATE_FACTOR = 1.3  # Smallest gain in samples per second that is reported.
-FREE = 0.5  # A doubled batch fits if at least this share of the GPU's memory is free.
-# Limits for the predicted sample rate ÷ the rate of a step that launches alone limit. Outside these limits, the prediction is
-# reported: below, the loader or kernels limit the step; above, kernels grow less than the batch.
-AS_FAR, MORE = 0.9, 1.1
+MIN_RATE_FACTOR = 1.3  # Smallest factor of the samples per second that a finding reports.
+MIN_FREE_SHARE = 0.5  # Share of the GPU's memory. A doubled batch then fits.
+# Limits for the predicted sample rate ÷ the rate if a larger batch only filled the GPU's idle time. Below the lower limit, the loader
+# or kernels limit the step. Above the upper limit, kernels grow less than the batch. The finding then reports the prediction.
+MIN_OF_FILLED_RATE, MAX_OF_FILLED_RATE = 0.9, 1.1
 
 
 class LargerBatch(NamedTuple):
-    """The gain of a larger batch: the factor ``rate`` of the samples per second, and a clause ``how``.
+    """The gain of a larger batch.
 
-    ``busy_ms`` is the GPU's work per step, ``free_bytes`` its unused memory, ``predicted`` has the steps of larger batches.
+    ``rate`` is the factor of the samples per second, and ``gain_clause`` belongs to the action's text. ``gpu_ms`` is the GPU's work per step, ``free_bytes`` the unused memory, and ``predictions`` has the steps of larger batches.
     """
 
     rate: float
-    how: str
-    busy_ms: float
+    gain_clause: str
+    gpu_ms: float
     free_bytes: float
-    predicted: list[AtBatch]
+    predictions: list[PredictedBatch]
 
 
 @once
-def fills_launches(context: RuleContext) -> LargerBatch | None:
-    """Return the gain of a larger batch if launches limit the step; None if not, or for a small gain.
+def launch_limited_batch(context: RuleContext) -> LargerBatch | None:
+    """Return the gain of a larger batch, None if launches do not limit the step or the gain is small.
 
-    None also if a policy acts in the loop: more samples then need more acting, which a larger batch does not shorten.
+    None also if a policy acts in the loop, because more samples need more acting, which a larger batch does not shorten.
     """
-    use, busy, step_ms = memory_use(context), context.gpu_needs_ms(), context.step_ms
-    if (
-        context.share(context.lost_ms("launch_bound")) < LARGER_BATCH.share
-        or use is None
-        or use[0] > (1 - FREE) * use[1]
-        or step_ms is None
-        or not 0 < busy < step_ms
-        or searching_convolutions(context).count  # The host tries algorithms instead of launching.
-        or plan_builds(context).count  # The host builds plans for new shapes.
+    memory, gpu_ms, step_ms = memory_use(context), context.gpu_work_ms(), context.step_ms
+    if memory is None or step_ms is None or not 0 < gpu_ms < step_ms:
+        return None
+    used_bytes, total_bytes = memory
+    if context.share(context.lost_ms("launch_bound")) < LARGER_BATCH.share or used_bytes > (1 - MIN_FREE_SHARE) * total_bytes:
+        return None
+    if _has_other_limit(context, step_ms):
+        return None
+    predictions, filled_rate = context.once(larger_batches), step_ms / gpu_ms
+    rate = filled_rate
+    gain_clause = f"a step with a batch up to about {rate:.1f} times as large hardly takes longer"
+    if predictions:
+        best, largest = max(predictions, key=lambda batch: batch.rate), predictions[-1]
+        largest_is_slower = largest.rate < MIN_OF_FILLED_RATE * min(largest.times, filled_rate)
+        if largest_is_slower or best.rate > MAX_OF_FILLED_RATE * filled_rate:
+            rate = best.rate
+            gain_clause = f"a batch {best.times:g} times as large trains about {rate:.2g} times as many samples per second"
+    return LargerBatch(rate, gain_clause, gpu_ms, total_bytes - used_bytes, predictions) if rate >= MIN_RATE_FACTOR else None
+
+
+def _has_other_limit(context: RuleContext, step_ms: float) -> bool:
+    """Return whether the host does other work than launching, or the loader limits the step."""
+    feeding = context.rank.best.feeding
+    return (
+        bool(searching_convolutions(context).count or plan_builds(context).count)
         or host_grows_with_batch(context)
         or acting(context) is not None
-        or (context.rank.best.feeding is not None and context.rank.best.feeding.limits(step_ms))
-    ):
-        return None
-    larger, rate = context.once(larger_batches), step_ms / busy
-    best = max(larger, key=lambda at: at.rate, default=None)
-    how = f"a step with a batch up to about {rate:.1f} times as large hardly takes longer"
-    if best is not None and (larger[-1].rate < AS_FAR * min(larger[-1].times, rate) or best.rate > MORE * rate):
-        rate, how = (
-            best.rate,
-            f"a batch {best.times:g} times as large trains about {best.rate:.2g} times as many samples per second",
-        )
-    return LargerBatch(rate, how, busy, use[1] - use[0], larger) if rate >= MIN_RATE_FACTOR else None
+        or (feeding is not None and feeding.limits(step_ms))
+    )

@@ -1,7 +1,4 @@
-"""A loop that calls the model's layers once per sample, instead of once per batch.
-
-The kernels and launches of such a loop do not grow with the batch size.
-"""
+"""A loop that calls the model's layers once per sample, instead of once per batch."""
 
 from __future__ import annotations
 
@@ -12,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.findings.queries.calls import CELLS
+from sawtooth.analysis.findings.queries.calls import RECURRENT_CELLS
 from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
 from sawtooth.analysis.findings.recorded.parameters import Shape, parameters_of
 
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
 
-FEWEST = 6  # Samples. Fewer calls can be views of one sample, such as two crops or the three inputs of a triplet loss.
-ALONE = 0.9  # Share of the calls that must have a batch of one.
+MIN_SAMPLES = 6  # Fewer calls can be views of one sample, such as two crops or the three inputs of a triplet loss.
+MIN_SINGLE_SHARE = 0.9  # Share of the calls with a batch of one.
 _LAYERS = f"""
 SELECT o.cpu_op_id, t.step, s.input_dims
 FROM (FROM named_cpu_ops SEMI JOIN (FROM names WHERE regexp_matches(name, '^aten::(linear|conv[123]d|conv_transpose[123]d)$')) USING (name_id)) o
@@ -33,7 +30,7 @@ FROM (FROM named_cpu_ops SEMI JOIN (FROM names WHERE regexp_matches(name, '^aten
 
 @dataclass(frozen=True)
 class SampleLoop:
-    """Layer calls (cpu_op_id, step) of a loop over ``samples`` in each step.
+    """Layer calls (columns cpu_op_id and step) of a loop over ``samples`` samples in each step.
 
     ``vectors`` is True if every input has at most two dimensions.
     """
@@ -44,12 +41,12 @@ class SampleLoop:
 
 
 def sample_loop(context: RuleContext) -> SampleLoop | None:
-    """Return the loop in which most layers are called.
+    """Return the loop that calls the most layers.
 
-    None if no loop calls layers at least FEWEST times with a batch of one, or if the loop is over recurrent cells. Call this through
-    ``RuleContext.once``, because several rules use it.
+    None if no loop calls layers at least MIN_SAMPLES times with a batch of one, or if the layers are recurrent cells. Call this
+    function through ``RuleContext.once``, because several rules use the result.
     """
-    if context.recording.named(CELLS):
+    if context.recording.named(RECURRENT_CELLS):
         return None
     parameters = parameters_of(context.recording, context.rank.device)
     if not parameters:
@@ -60,17 +57,17 @@ def sample_loop(context: RuleContext) -> SampleLoop | None:
     rows = rows[np.array(is_parameter, dtype=bool)]  # Without rows, as under torch.compile, a list would select columns.
     steps = max(rows["step"].nunique(), 1)
     rows = rows.assign(weight=[shapes[1] for shapes in rows["shapes"]])
-    used = {weight: len(part) / steps / parameters[weight] for weight, part in rows.groupby("weight", sort=False)}
-    frequent_rows = rows[rows["weight"].map(used).astype(float) >= FEWEST]
+    uses = {weight: len(calls) / steps / parameters[weight] for weight, calls in rows.groupby("weight", sort=False)}
+    rows = rows.assign(uses_per_step=rows["weight"].map(uses).astype(float))
+    frequent_rows = rows[rows["uses_per_step"] >= MIN_SAMPLES]
     if frequent_rows.empty:
         return None
-    samples = round(float(np.median(frequent_rows["weight"].map(used).astype(float))))
-    calls = frequent_rows[(frequent_rows["weight"].map(used).astype(float) / samples).round(2).between(0.9, 1.1)]
-    inputs = [shapes[0] for shapes in calls["shapes"]]
-    alone = [_is_alone(*shapes) for shapes in calls["shapes"]]
-    if not alone or np.mean(alone) < ALONE:
+    samples = round(float(frequent_rows["uses_per_step"].median()))
+    calls = frequent_rows[(frequent_rows["uses_per_step"] / samples).round(2).between(0.9, 1.1)]
+    is_single = [_is_single_sample(*shapes) for shapes in calls["shapes"]]
+    if not is_single or np.mean(is_single) < MIN_SINGLE_SHARE:
         return None
-    return SampleLoop(calls[["cpu_op_id", "step"]], samples, all(len(shape) <= 2 for shape in inputs))
+    return SampleLoop(calls[["cpu_op_id", "step"]], samples, all(len(input_shape) <= 2 for input_shape, _ in calls["shapes"]))
 
 
 def _shapes(dims: Any) -> tuple[Shape, Shape] | None:
@@ -81,6 +78,7 @@ def _shapes(dims: Any) -> tuple[Shape, Shape] | None:
     return tuple(shapes[0]), tuple(shapes[1])
 
 
-def _is_alone(of_input: Shape, of_weight: Shape) -> bool:
-    """Return whether a layer's input is one sample: a batch of one, or an input without a batch dimension."""
-    return of_input[0] == 1 or len(of_input) == 1 or (len(of_weight) > 2 and len(of_input) == len(of_weight) - 1)
+def _is_single_sample(input_shape: Shape, weight_shape: Shape) -> bool:
+    """Return whether a layer's input is a batch of one, or has no batch dimension."""
+    has_no_batch = len(input_shape) == 1 or (len(weight_shape) > 2 and len(input_shape) == len(weight_shape) - 1)
+    return input_shape[0] == 1 or has_no_batch

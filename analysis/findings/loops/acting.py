@@ -1,8 +1,8 @@
-"""Find the part of a loop in which a policy acts: the host needs each action for its environment.
+"""The passes of a loop in which a policy acts, so that the host needs each action for the environment.
 
-A pass of the policy begins with a copy of the observation to the GPU and ends with a copy of the action to the host. No
-backward pass, optimizer step or loss lies between, and the environment answers with the next copy to the GPU. Batches of a
-data loader, and evaluations that compute as much as an update, are not acting.
+A pass of the policy begins with a copy of the observation to the GPU and ends with a copy of the action to the host. No backward
+pass, optimizer step or loss lies between these copies. Batches of a data loader, and evaluations that compute as much as an update,
+are not acting.
 """
 
 from __future__ import annotations
@@ -36,12 +36,10 @@ from sawtooth.analysis.replay.edits import (
 from sawtooth.analysis.run.model import Action
 
 MIN_PASSES = 4  # In the recording. Fewer passes may be a test of the model.
-MIN_KERNELS = 2  # A pass has at least two kernels: a product, and the choice of an action.
+MIN_KERNELS = 2  # A pass has a product, and a kernel that chooses an action.
 MAX_BYTES = 4_000_000  # Of one action or observation. Larger copies are data sets or checkpoints.
-# A pass has at most this share of the rows of an update's products. The batches of an evaluation are as large as the training's.
-MAX_ROWS = 0.5
-# Without recorded shapes: a pass takes at most this share of an update's GPU time. An evaluation takes about a third.
-MAX_UPDATE_SHARE = 0.25
+MAX_ROWS_SHARE = 0.5  # Share of the rows of an update's products. An evaluation has as many rows as an update.
+MAX_TIME_SHARE = 0.25  # Share of an update's GPU time, for recordings without shapes. An evaluation takes about a third.
 PRODUCTS = r"^aten::(?:addmm|mm|bmm|baddbmm|addmv|mv|convolution|_convolution|linear|lstm|gru)$"
 UPDATE_FIX = Action(
     "Launch", "each update as one CUDA graph", "; acting stays outside, because the environment needs each action on the host."
@@ -50,10 +48,10 @@ UPDATE_NOTE = "Predicted with each update launched as one graph. Kernels keep th
 UPDATE_RISK = "Graphs need static shapes and addresses; an update must not read GPU values, such as a clipping share or an approximate KL."
 _LAUNCHES = (
     "SELECT g.gpu_op_id, g.call_id, c.thread_id, c.start_ns, c.start_ns + c.dur_ns AS end_ns, g.dur_ns, coalesce(g.bytes, 0) AS bytes, "
-    "regexp_matches(n.name, '(?i)HtoD|HostToDevice') AND g.kind = 'memcpy' AS up, regexp_matches(n.name, '(?i)DtoH|DeviceToHost') AND g.kind = 'memcpy' AS down "
+    "regexp_matches(n.name, '(?i)HtoD|HostToDevice') AND g.kind = 'memcpy' AS to_gpu, regexp_matches(n.name, '(?i)DtoH|DeviceToHost') AND g.kind = 'memcpy' AS to_host "
     "FROM gpu_ops g JOIN runtime_calls c USING (call_id) JOIN names n ON n.name_id = g.name_id WHERE g.device = ? ORDER BY c.start_ns, g.gpu_op_id"
 )
-_WAITS = "SELECT call_id, start_ns FROM runtime_calls ORDER BY start_ns"
+_CALLS = "SELECT call_id, start_ns FROM runtime_calls ORDER BY start_ns"
 _LOADS = "SELECT start_ns FROM named_cpu_ops WHERE starts_with(name, ?) ORDER BY start_ns"
 
 
@@ -61,9 +59,10 @@ _LOADS = "SELECT start_ns FROM named_cpu_ops WHERE starts_with(name, ?) ORDER BY
 class Acting:
     """The passes in which the policy acts.
 
-    ``passes`` is their number in the recording. ``spans`` are the times (absolute ns) from the first pass after an update to the
-    next update, and ``rounds`` is their number. ``calls`` and ``ops`` are the runtime calls and GPU operations in these spans.
-    ``updates`` has the GPU operation that begins each step's update. ``acts_after_update`` is True if a step acts after its update.
+    ``passes`` is the number of passes in the recording. ``spans`` are the times (absolute ns) from the first pass after an update
+    to the next update, and ``rounds`` is the number of spans. ``calls`` and ``ops`` are the ids of the runtime calls and GPU
+    operations in these spans. ``updates`` has the GPU operation that begins each step's update. ``acts_after_update`` is True if a
+    step acts after its update.
     """
 
     passes: int
@@ -82,7 +81,7 @@ class Acting:
 
 @once
 def acting(context: RuleContext) -> Acting | None:
-    """Return the passes in which a policy acts; None for loops without them."""
+    """Return the passes in which a policy acts, None for loops without such passes."""
     recording, device = context.recording, context.rank.device
     if not recording.named(f"^{AUTOGRAD_NODE}") or not recording.named("(?i)DtoH|DeviceToHost"):
         return None
@@ -90,119 +89,126 @@ def acting(context: RuleContext) -> Acting | None:
     if launches.empty:
         return None
     ids = launches["gpu_op_id"].to_numpy(np.int64)
-    learns = np.isin(ids, launched_inside(recording, device, f"^{AUTOGRAD_NODE}"))
-    learns |= np.isin(ids, launched_by_optimizer(recording, device)) | np.isin(ids, launched_inside(recording, device, LOSS))
-    small = launches["bytes"].to_numpy(np.int64) <= MAX_BYTES
-    up, down = launches["up"].to_numpy(bool), launches["down"].to_numpy(bool)
-    begins = up & ~np.concatenate([[False], up[:-1]])
-    part = np.cumsum(begins)  # A part begins where a copy to the GPU follows something else.
-    frame = launches.assign(
-        part=part,
-        learns=learns,
-        down_small=down & small,
-        large=(up | down) & ~small,
-        kernel=~up & ~down,
-        product=np.isin(ids, launched_inside(recording, device, PRODUCTS)),
+    in_update = np.isin(ids, launched_inside(recording, device, f"^{AUTOGRAD_NODE}"))
+    in_update |= np.isin(ids, launched_by_optimizer(recording, device)) | np.isin(ids, launched_inside(recording, device, LOSS))
+    is_small = launches["bytes"].to_numpy(np.int64) <= MAX_BYTES
+    to_gpu, to_host = launches["to_gpu"].to_numpy(bool), launches["to_host"].to_numpy(bool)
+    begins_part = to_gpu & ~np.concatenate([[False], to_gpu[:-1]])  # A copy to the GPU that follows something else.
+    launches = launches.assign(
+        part=np.cumsum(begins_part),
+        in_update=in_update,
+        is_small_to_host=to_host & is_small,
+        is_large_copy=(to_gpu | to_host) & ~is_small,
+        is_kernel=~to_gpu & ~to_host,
+        is_product=np.isin(ids, launched_inside(recording, device, PRODUCTS)),
     )
-    parts = frame.groupby("part").agg(
-        start_ns=("start_ns", "first"), end_ns=("end_ns", "max"), dur_ns=("dur_ns", "sum"), learns=("learns", "any"), down=("down_small", "any"),
-        large=("large", "any"), kernels=("kernel", "sum"), product=("product", "any"),
+    parts = launches.groupby("part").agg(
+        start_ns=("start_ns", "first"), end_ns=("end_ns", "max"), dur_ns=("dur_ns", "sum"), is_update=("in_update", "any"),
+        copies_to_host=("is_small_to_host", "any"), has_large_copy=("is_large_copy", "any"), kernels=("is_kernel", "sum"), has_product=("is_product", "any"),
     )  # fmt: skip
-    loads = np.array([at for (at,) in recording.rows(_LOADS, [LOADING])], np.int64)
-    starts = parts["start_ns"].to_numpy(np.int64)
-    follows = np.append(starts[1:], np.iinfo(np.int64).max)
-    loaded = np.searchsorted(loads, follows) > np.searchsorted(loads, starts)
-    acts = (
-        (parts.index > 0) & parts["down"] & parts["product"] & ~parts["learns"] & ~parts["large"]
-        & (parts["kernels"] >= MIN_KERNELS) & ~loaded
+    is_update = parts["is_update"].to_numpy(bool)
+    if not is_update.any():
+        return None
+    may_act = (
+        (parts.index > 0) & parts["copies_to_host"] & parts["has_product"] & ~parts["is_update"] & ~parts["has_large_copy"]
+        & (parts["kernels"] >= MIN_KERNELS) & ~_load_batches(context, parts)
     ).to_numpy(bool)  # fmt: skip
-    updates = parts["learns"].to_numpy(bool)
-    if not updates.any():
+    is_acting = may_act & _have_small_batches(context, launches, parts)
+    if is_acting.sum() < MIN_PASSES:
         return None
-    acts = acts & _smaller(context, frame, parts, updates)
-    if acts.sum() < MIN_PASSES:
-        return None
-    return _acting_passes(context, frame, parts, acts, updates)
+    return _acting_passes(context, launches, parts, is_acting)
 
 
-def _smaller(context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, updates: np.ndarray) -> np.ndarray:
-    """Return which ``parts`` compute on much smaller batches than the ``updates``.
+def _load_batches(context: RuleContext, parts: pd.DataFrame) -> np.ndarray:
+    """Return which ``parts`` take a batch from a data loader."""
+    loads = np.array([start_ns for (start_ns,) in context.recording.rows(_LOADS, [LOADING])], np.int64)
+    starts = parts["start_ns"].to_numpy(np.int64)
+    next_starts = np.append(starts[1:], np.iinfo(np.int64).max)
+    return np.searchsorted(loads, next_starts) > np.searchsorted(loads, starts)
 
-    Their products have fewer rows; without recorded shapes, their GPU time is shorter.
+
+def _have_small_batches(context: RuleContext, launches: pd.DataFrame, parts: pd.DataFrame) -> np.ndarray:
+    """Return which ``parts`` compute on much smaller batches than the updates.
+
+    The products of such parts have fewer rows. Without recorded shapes, the GPU time decides.
     """
-    shaped = context.work[context.work["operator"].notna() & context.work["dims"].notna()]
-    shaped = shaped[shaped["operator"].str.contains(PRODUCTS)]
-    rows = pd.Series(
-        [_rows(*call) for call in zip(shaped["operator"], shaped["dims"], strict=True)], shaped["gpu_op_id"], dtype=float
-    )
-    part = frame.set_index("gpu_op_id")["part"].reindex(rows.index)
-    of_parts = rows.groupby(part).max().reindex(parts.index)
-    of_updates = of_parts[updates].median()
-    busy = parts["dur_ns"].to_numpy(float)
-    by_time = busy <= MAX_UPDATE_SHARE * median(busy[updates])
-    return np.where(of_parts.notna() & (of_updates > 0), of_parts <= MAX_ROWS * of_updates, by_time)
+    is_update = parts["is_update"].to_numpy(bool)
+    products = context.work[context.work["operator"].notna() & context.work["dims"].notna()]
+    products = products[products["operator"].str.contains(PRODUCTS)]
+    product_rows = [_rows(*call) for call in zip(products["operator"], products["dims"], strict=True)]
+    rows = pd.Series(product_rows, products["gpu_op_id"], dtype=float)
+    part_of_product = launches.set_index("gpu_op_id")["part"].reindex(rows.index)
+    part_rows = rows.groupby(part_of_product).max().reindex(parts.index)
+    update_rows = part_rows[is_update].median()
+    gpu_ns = parts["dur_ns"].to_numpy(float)
+    is_short = gpu_ns <= MAX_TIME_SHARE * median(gpu_ns[is_update])
+    return np.where(part_rows.notna() & (update_rows > 0), part_rows <= MAX_ROWS_SHARE * update_rows, is_short)
 
 
 def _rows(operator: str, dims: list[Any]) -> int:
-    """Return the rows of the first operand of a product or convolution, 0 if they are not recorded."""
-    place = FIRST_OPERAND.get(operator, 0)
-    shape = dims[place] if len(dims) > place else None
+    """Return the rows of the first operand of a product or convolution, 0 if not recorded."""
+    index = FIRST_OPERAND.get(operator, 0)
+    shape = dims[index] if len(dims) > index else None
     return shape[0] if isinstance(shape, list) and shape and isinstance(shape[0], int) else 0
 
 
-def _acting_passes(
-    context: RuleContext, frame: pd.DataFrame, parts: pd.DataFrame, acts: np.ndarray, updates: np.ndarray
-) -> Acting:
-    """Return the result of ``acting``; ``acts`` and ``updates`` mark passes and updates among ``parts``."""
-    starts = parts["start_ns"].to_numpy(np.int64)
-    spans: list[tuple[int, int]] = []
-    open_ns: int | None = None
-    for place in range(len(parts)):
-        if updates[place] and open_ns is not None:
-            spans.append((open_ns, int(starts[place])))
-            open_ns = None
-        elif acts[place] and open_ns is None:
-            open_ns = int(starts[place])
-    if open_ns is not None:
-        spans.append((open_ns, int(parts["end_ns"].iloc[-1])))
+def _acting_passes(context: RuleContext, launches: pd.DataFrame, parts: pd.DataFrame, is_acting: np.ndarray) -> Acting:
+    """Return the result of ``acting``, where ``is_acting`` marks the acting passes among ``parts``."""
+    spans = _acting_spans(parts, is_acting)
     begin, end = (np.array(edge, np.int64) for edge in zip(*spans, strict=True))
-    ops = frame[_are_inside(frame["start_ns"].to_numpy(np.int64), begin, end)]
-    calls = context.recording.frame(_WAITS)
-    calls_inside = calls[_are_inside(calls["start_ns"].to_numpy(np.int64), begin, end)]
-    learning = frame[~frame["gpu_op_id"].isin(ops["gpu_op_id"])]
-    firsts = _after_acting(context.work, context.work["gpu_op_id"].isin(ops["gpu_op_id"]))
+    ops = launches[_are_inside(launches["start_ns"].to_numpy(np.int64), begin, end)]
+    calls = context.recording.frame(_CALLS)
+    acting_calls = calls[_are_inside(calls["start_ns"].to_numpy(np.int64), begin, end)]
+    updates = launches[~launches["gpu_op_id"].isin(ops["gpu_op_id"]) & launches["in_update"]]
+    first_ops = _after_acting(context.work, context.work["gpu_op_id"].isin(ops["gpu_op_id"]))
     steps = context.rank.counted
-    any_late = any(
-        ((begin >= first) & (begin < last) & (begin > _first_update(learning, first, last))).any()
-        for first, last in zip(steps["host_start_ns"], steps["host_end_ns"], strict=True)
+    acts_after_update = any(
+        ((begin > _first_launch(updates, start, end)) & (begin >= start) & (begin < end)).any()
+        for start, end in zip(steps["host_start_ns"], steps["host_end_ns"], strict=True)
     )
     return Acting(
-        int(acts.sum()), len(spans), tuple(spans), frozenset(calls_inside["call_id"].tolist()), frozenset(ops["gpu_op_id"].tolist()),
-        firsts, any_late,
+        int(is_acting.sum()), len(spans), tuple(spans), frozenset(acting_calls["call_id"].tolist()), frozenset(ops["gpu_op_id"].tolist()),
+        first_ops, acts_after_update,
     )  # fmt: skip
 
 
-def _after_acting(work: pd.DataFrame, acts: pd.Series) -> tuple[int, ...]:
-    """Return each step's first GPU operation after its last acting operation."""
-    passed = acts[::-1].groupby(work["step"]).cummax()[::-1]
-    return tuple(work[~passed].drop_duplicates("step")["gpu_op_id"].astype(int).tolist())
+def _acting_spans(parts: pd.DataFrame, is_acting: np.ndarray) -> list[tuple[int, int]]:
+    """Return the times (ns) from the first acting pass after an update to the next update."""
+    starts, is_update = parts["start_ns"].to_numpy(np.int64), parts["is_update"].to_numpy(bool)
+    spans: list[tuple[int, int]] = []
+    begin_ns: int | None = None
+    for index in range(len(parts)):
+        if is_update[index] and begin_ns is not None:
+            spans.append((begin_ns, int(starts[index])))
+            begin_ns = None
+        elif is_acting[index] and begin_ns is None:
+            begin_ns = int(starts[index])
+    if begin_ns is not None:
+        spans.append((begin_ns, int(parts["end_ns"].iloc[-1])))
+    return spans
 
 
-def _first_update(learning: pd.DataFrame, first: int, last: int) -> int:
-    """Return when an update's first operation is launched between two times; else ``last``."""
-    moments = learning.loc[learning["learns"], "start_ns"].to_numpy(np.int64)
-    inside = moments[(moments >= first) & (moments < last)]
-    return int(inside[0]) if len(inside) else last
+def _after_acting(work: pd.DataFrame, is_acting: pd.Series) -> tuple[int, ...]:
+    """Return each step's first GPU operation after the step's last acting operation."""
+    before_last_action = is_acting[::-1].groupby(work["step"]).cummax()[::-1]
+    return tuple(work[~before_last_action].drop_duplicates("step")["gpu_op_id"].astype(int).tolist())
+
+
+def _first_launch(updates: pd.DataFrame, start_ns: int, end_ns: int) -> int:
+    """Return when the first of ``updates`` between two times is launched, ``end_ns`` if none is."""
+    moments = updates["start_ns"].to_numpy(np.int64)
+    inside = moments[(moments >= start_ns) & (moments < end_ns)]
+    return int(inside[0]) if len(inside) else end_ns
 
 
 def _are_inside(moments: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     """Return which ``moments`` lie in one of the sorted, disjoint intervals."""
-    at = np.searchsorted(begin, moments, side="right") - 1
-    return (at >= 0) & (moments < end[np.maximum(at, 0)])
+    index = np.searchsorted(begin, moments, side="right") - 1
+    return (index >= 0) & (moments < end[np.maximum(index, 0)])
 
 
 def without_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
-    """Return ``evidence`` with edits that do not change the acting passes; None if no edit remains.
+    """Return ``evidence`` with edits that do not change the acting passes, None if no edit remains.
 
     The environment needs each action, so a change to the update cannot remove the reads, launches and Python work of acting.
     """
@@ -214,39 +220,39 @@ def without_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
 
 
 def _remaining_edit(context: RuleContext, edit: Edit, acts: Acting) -> Edit | None:
-    """Return the part of ``edit`` outside the acting passes; None if nothing is left."""
+    """Return the part of ``edit`` outside the acting passes, None if nothing remains."""
     match edit:
         case AsGraph():
-            starts = edit.first_ops or acts.updates
-            return None if acts.acts_after_update or not starts else AsGraph(first_ops=starts)
+            first_ops = edit.first_ops or acts.updates
+            return None if acts.acts_after_update or not first_ops else AsGraph(first_ops=first_ops)
         case WithoutHostCause() | WithoutWaits() | FasterHost() | WithoutCalls():
-            calls = edit.calls if edit.calls is not None else _every_call(context)
+            calls = edit.calls if edit.calls is not None else _all_calls(context)
             remaining_ids = tuple(call for call in calls if call not in acts.calls)
             return _with_values(edit, calls=remaining_ids) if remaining_ids else None
         case WithoutOps() | ScaledOps():
             remaining_ids = tuple(op for op in edit.ops if op not in acts.ops)
             return _with_values(edit, ops=remaining_ids) if remaining_ids else None
         case TimedOps() | MoreLaunches():
-            stays = [place for place, op in enumerate(edit.ops) if op not in acts.ops]
+            kept = [index for index, op in enumerate(edit.ops) if op not in acts.ops]
             columns = ("ops", "dur_ns", "low_ns", "high_ns") if isinstance(edit, TimedOps) else ("ops", "launches")
-            return _with_values(edit, **{name: _pick(getattr(edit, name), stays) for name in columns}) if stays else None
+            return _with_values(edit, **{name: _pick(getattr(edit, name), kept) for name in columns}) if kept else None
 
 
-def _with_values(edit: Edit, **changed: object) -> Edit:
-    return type(edit)(**{name: getattr(edit, name) for name in edit.__struct_fields__} | changed)
+def _with_values(edit: Edit, **changes: object) -> Edit:
+    return type(edit)(**{name: getattr(edit, name) for name in edit.__struct_fields__} | changes)
 
 
-def _pick(values: Sequence[int], places: Sequence[int]) -> tuple[int, ...]:
-    return tuple(values[place] for place in places) if values else ()
+def _pick(values: Sequence[int], indices: Sequence[int]) -> tuple[int, ...]:
+    return tuple(values[index] for index in indices) if values else ()
 
 
 @once
-def _every_call(context: RuleContext) -> tuple[int, ...]:
+def _all_calls(context: RuleContext) -> tuple[int, ...]:
     return tuple(int(call) for (call,) in context.recording.rows("SELECT call_id FROM runtime_calls ORDER BY 1"))
 
 
-def outside_acting(context: RuleContext, cause: str) -> float:
-    """Return the share of the time lost to ``cause`` outside acting passes; 1 without acting."""
+def share_outside_acting(context: RuleContext, cause: str) -> float:
+    """Return the share of the time lost to ``cause`` outside acting passes, 1 without acting."""
     acts = acting(context)
     if acts is None:
         return 1.0
@@ -255,6 +261,6 @@ def outside_acting(context: RuleContext, cause: str) -> float:
     )
     if not rows:
         return 1.0
-    start, ns = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    start_ns, gap_ns = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     begin, end = (np.array(edge, np.int64) for edge in zip(*acts.spans, strict=True))
-    return float(ns[~_are_inside(start, begin, end)].sum() / max(ns.sum(), 1))
+    return float(gap_ns[~_are_inside(start_ns, begin, end)].sum() / max(gap_ns.sum(), 1))

@@ -42,13 +42,12 @@ STAGES_FIX = Action(
 )
 STAGES_NOTE = "Not predicted: it is not known how many launches compiling removes. A schedule of torch.distributed.pipelining sends and receives between microbatches, so no single CUDA graph contains the step."
 
-# PyTorch's optimizers whose step a CUDA graph can contain: those with ``capturable``, and SGD, which needs none.
+# PyTorch's optimizers whose step a CUDA graph can contain. All except SGD need ``capturable=True``.
 CAPTURABLE = ("Adadelta", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD")
 
-PYTHON_SHARE = 0.1  # If Python takes at least this share of the step between operators, the note mentions it.
+MIN_PYTHON_SHARE = 0.1  # Share of the step. The note mentions at least this much Python time between operators.
 
-# Copies of input. Their addresses change in each step, so no graph can contain them.
-FROM_HOST = "(?i)HtoD|HostToDevice"
+FROM_HOST = "(?i)HtoD|HostToDevice"  # Copies of input. No graph can contain them, because the addresses change in each step.
 
 EAGER = "opt = torch.optim.AdamW(model.parameters(), lr=3e-4)\nfor x, y in loader:\n    train_step(x, y)"
 # Warm-up on a side stream, static inputs, and an optimizer whose state and learning rate are on the GPU, as capture needs them.
@@ -119,7 +118,7 @@ STAGES_CHANGES = (
 )
 
 
-# A trainer's loop contains callbacks, logging and the optimizer, so that a graph by hand cannot hold its step.
+# A trainer's step contains callbacks, logging and the optimizer, so users cannot capture the step by hand.
 TRAINER_FIXES = {
     trainer: Action(
         "Launch", "the model's passes as CUDA graphs", f" with {how}; or give each launch more work with a larger batch."
@@ -137,24 +136,23 @@ def one_graph(context: RuleContext, outside: tuple[int, ...] = ()) -> AsGraph:
 
 
 def masks_before_graph(context: RuleContext) -> str:
-    """Return a sentence about masks whose size the host must read; empty without such masks."""
+    """Return a sentence about masks whose size the host must read, empty without such masks."""
     masks = operators(context, MASK_OPERATORS)
-    waiting = len(waiting_calls(context, MASK_OPERATORS)) if masks.count else 0
-    if not waiting:
+    if not masks.count or not waiting_calls(context, MASK_OPERATORS):
         return ""
     names = " and ".join(sorted({str(name).removeprefix("aten::") for name in masks.frame["name"]}))
     return f" Replace {names} first: the host waits there for a size that only the GPU knows, which no graph can contain."
 
 
 def python_in_graph(context: RuleContext) -> str:
-    """Return a sentence about Python time between the operators; empty if it is short.
+    """Return a sentence about Python time between the operators, empty if this time is short.
 
-    Long stretches have their own rule, and no graph replays them.
+    Long gaps do not count, because another rule reports them.
     """
-    lost = context.lost_ms("python_host")
-    if context.share(lost) >= PYTHON_SHARE:
+    lost_ms = context.lost_ms("python_host")
+    if context.share(lost_ms) >= MIN_PYTHON_SHARE:
         long_ns = sum(ns for _, ns, _ in long_python_gaps(context))
-        lost -= long_ns / 1e6 / max(len(context.rank.counted), 1)
-    if context.share(lost) < PYTHON_SHARE:
+        lost_ms -= long_ns / 1e6 / max(len(context.rank.counted), 1)
+    if context.share(lost_ms) < MIN_PYTHON_SHARE:
         return ""
-    return f" Python outside any operator delays launches for another {in_words(lost)} of each step, which a graph also removes; profile(..., with_stack=True) names its lines."
+    return f" Python outside any operator delays launches for another {in_words(lost_ms)} of each step, which a graph also removes; profile(..., with_stack=True) names its lines."

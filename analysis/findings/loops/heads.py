@@ -12,13 +12,13 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import operators
-from sawtooth.analysis.findings.queries.passes import Passes, in_backward, passes
+from sawtooth.analysis.findings.queries.passes import Passes, backward_op_ids, passes
 from sawtooth.analysis.findings.recorded.counted_operations import numel
 from sawtooth.analysis.knowledge.kernel_work import product_work
 
-MIN_HEADS = 3  # Heads. Two equal attentions can be the two directions between two sequences.
-MAX_BETWEEN = 3  # Products between two heads: a head's own queries, keys and values.
-OWN_VALUES = 1  # Products between a softmax and the product with the values: the projection of the head's own values.
+MIN_HEADS = 3  # Two equal attentions can be the two directions between two sequences.
+MAX_OWN_PRODUCTS = 3  # Products between two heads compute the next head's queries, keys and values.
+MAX_VALUE_PRODUCTS = 1  # Products between a softmax and the product with the values: the projection of a head's values.
 SOFTMAX = ("aten::_softmax", "aten::_safe_softmax")
 SLICES = r"^aten::(slice|select|narrow)$"
 JOINS = ("aten::cat", "aten::_cat", "aten::stack")
@@ -37,8 +37,8 @@ class HeadLoop:
 class AttentionEvent(NamedTuple):
     """An operator of a forward pass that shows the structure of an attention.
 
-    ``key`` is equal for calls of one operator with the same shapes. ``inputs`` are the element counts of the inputs, of a join the
-    tensors that it joins or copies. ``output`` is the element count of the result.
+    ``key`` is equal for calls of one operator with equal shapes. ``inputs`` are the element counts of the inputs, or of the tensors
+    that an operator joins or copies. ``output`` is the element count of the result.
     """
 
     kind: Kind
@@ -49,9 +49,10 @@ class AttentionEvent(NamedTuple):
 
 
 class Attention(NamedTuple):
-    """An attention: the positions of its first and last event, a key of its shapes, its result's size.
+    """An attention in a sequence of events.
 
-    The size is the element count.
+    ``first`` and ``last`` are the positions of the attention's first and last event. ``key`` is equal for attentions of equal shapes.
+    ``output`` is the element count of the result.
     """
 
     first: int
@@ -64,58 +65,58 @@ class Attention(NamedTuple):
 def head_loops(context: RuleContext) -> list[HeadLoop]:
     """Return the attentions of the counted steps whose heads run one after the other.
 
-    Heads are MIN_HEADS attentions or more of equal shapes that follow one another. Only products of their own queries, keys and
-    values may lie between them. One operator joins their results, or each result is copied to its place. Layers of a model also
-    follow one another, but nothing joins exactly their results.
+    Heads are at least MIN_HEADS attentions of equal shapes that follow one another. Only the products of a head's queries, keys and
+    values may lie between them. One operator joins the results, or copies write each result into one tensor. Layers of a model also
+    follow one another, but nothing joins their results.
     """
     work = context.work
-    attentions = work["operator"].isin(SOFTMAX) | (work["category"] == "attention")
-    if int(attentions.sum()) < MIN_HEADS * context.work_steps:
+    is_attention = work["operator"].isin(SOFTMAX) | (work["category"] == "attention")
+    if int(is_attention.sum()) < MIN_HEADS * context.work_steps:
         return []
-    forward = work[~work["gpu_op_id"].isin(in_backward(context))].sort_values("start_ns", kind="stable")
+    forward = work[~work["gpu_op_id"].isin(backward_op_ids(context))].sort_values("start_ns", kind="stable")
     loops = []
     for _, rows in forward.groupby("step"):
-        for heads, ops in _loops(list(_events(rows))):
-            begun = context.launches.begun_between(np.array(ops, np.int64)).tolist()
+        for heads, loop_operators in _loops(list(_events(rows))):
+            begun = context.launches.operators_begun_between(np.array(loop_operators, np.int64)).tolist()
             loops.append(HeadLoop(heads, passes(context, [*_slices_before(context, begun, heads), *begun])))
     return loops
 
 
-def _slices_before(context: RuleContext, begun: Sequence[int], heads: int) -> list[int]:
-    """Return the first head's slices before its first product, so before the operators ``begun``.
+def _slices_before(context: RuleContext, loop_operators: Sequence[int], heads: int) -> list[int]:
+    """Return the slices of the first head, which come before the ``loop_operators``.
 
-    Every head has the same number of slices, so those that are missing among ``begun`` come directly before.
+    Every head has an equal number of slices, so the slices missing among ``loop_operators`` come directly before.
     """
     slices = operators(context, SLICES).frame
-    inside = slices[slices["id"].isin(begun)]
-    if inside.empty:
+    loop_slices = slices[slices["id"].isin(loop_operators)]
+    if loop_slices.empty:
         return []
-    missing = -len(inside) % heads
-    before = slices[(slices["id"] < min(begun)) & (slices["thread_id"] == inside["thread_id"].iloc[0])]
+    missing = -len(loop_slices) % heads
+    before = slices[(slices["id"] < min(loop_operators)) & (slices["thread_id"] == loop_slices["thread_id"].iloc[0])]
     return [int(op) for op in before["id"].tail(missing)] if missing else []
 
 
 def _events(rows: pd.DataFrame) -> Iterator[AttentionEvent]:
     """Yield the events of one step's forward pass. An operator with several kernels is one event."""
-    described: dict[int, AttentionEvent | None] = {}
-    previous = -1
-    for kind, row, launched_by, counted in zip(
+    event_of_kind: dict[int, AttentionEvent | None] = {}
+    previous_op = -1
+    for kind, row, launching_op, flop_op in zip(
         *(rows[name].tolist() for name in ("launch_kind", "example", "cpu_op_id", "flop_op_id")), strict=True
     ):
-        if kind not in described:
-            described[kind] = _describe(row)
-        event = described[kind]
+        if kind not in event_of_kind:
+            event_of_kind[kind] = _event(row)
+        event = event_of_kind[kind]
         if event is None:
             continue
-        op = counted if event.kind in ("product", "fused") else launched_by
+        op = flop_op if event.kind in ("product", "fused") else launching_op
         op = int(op) if pd.notna(op) else -1
-        if op != previous or op < 0:
-            previous = op
+        if op != previous_op or op < 0:
+            previous_op = op
             yield event._replace(op=op)
 
 
-def _describe(row: Any) -> AttentionEvent | None:
-    """Return the event of a row of ``RuleContext.work``, without its operator; None for other work."""
+def _event(row: Any) -> AttentionEvent | None:
+    """Return the event of a row of ``RuleContext.work`` with -1 as operator, None for other work."""
     dims = row.dims or []
     if row.category == "communication":
         return AttentionEvent("communication", (), -1)
@@ -137,65 +138,85 @@ def _describe(row: Any) -> AttentionEvent | None:
 
 
 def _loops(events: Sequence[AttentionEvent]) -> Iterator[tuple[int, list[int]]]:
-    """Yield the number of heads of each loop in a step, and the ids of its operators."""
-    places = [place for place, event in enumerate(events) if event.kind != "join"]
-    flow = [events[place] for place in places]
-    heads = list(_heads(flow))
-    between = [_products_between(flow, one, other) for one, other in pairwise(heads)]
-    at = 0
-    while at < len(heads):
-        end = at + 1
-        while (
-            end < len(heads) and between[at] is not None and between[end - 1] == between[at] and heads[end].key == heads[at].key
-        ):
+    """Yield the number of heads of each loop in a step, and the ids of the loop's operators."""
+    positions = [position for position, event in enumerate(events) if event.kind != "join"]
+    computing = [events[position] for position in positions]
+    attentions = list(_attentions(computing))
+    own_products = [_products_between(computing, one, other) for one, other in pairwise(attentions)]
+    start = 0
+    while start < len(attentions):
+        end = start + 1
+        while end < len(attentions) and _continues_loop(attentions, own_products, start, end):
             end += 1
-        own = len(between[at] or ()) if end > at + 1 else 0
-        first, last = heads[at].first - own, heads[end - 1].last
-        own_match = own == 0 or (first >= 0 and tuple(event.key for event in flow[first : first + own]) == between[at])
-        after = places[last + 1] if last + 1 < len(places) else len(events)
-        if (
-            end - at >= MIN_HEADS
-            and own_match
-            and _joined(events, [places[head.last] for head in heads[at:end]], after, heads[at].output, own)
-        ):
-            yield end - at, [event.op for event in flow[first : last + 1] if event.op >= 0]
-        at = end if end - at >= MIN_HEADS else max(end - 1, at + 1)
-
-
-def _heads(flow: Sequence[AttentionEvent]) -> Iterator[Attention]:
-    """Yield the attentions among the events: fused ones, and a softmax between two products of its size."""
-    for place, event in enumerate(flow):
-        if event.kind == "fused":
-            yield Attention(place, place, event.key, event.output)
-        if event.kind != "softmax" or not place or flow[place - 1].kind != "product" or flow[place - 1].output != event.output:
+        if end - start < MIN_HEADS:
+            start = max(end - 1, start + 1)
             continue
-        for last, other in enumerate(flow[place + 1 : place + 2 + OWN_VALUES], place + 1):
-            if other.kind != "product":
+        products, heads = own_products[start] or (), attentions[start:end]
+        first, last = heads[0].first - len(products), heads[-1].last
+        first_products = tuple(event.key for event in computing[max(first, 0) : heads[0].first])
+        next_position = positions[last + 1] if last + 1 < len(positions) else len(events)
+        head_ends = [positions[head.last] for head in heads]
+        if first_products == products and _are_joined(
+            events, head_ends, next_position, heads[0].output, may_be_copied=not products
+        ):
+            yield len(heads), [event.op for event in computing[first : last + 1] if event.op >= 0]
+        start = end
+
+
+def _continues_loop(
+    attentions: Sequence[Attention], own_products: Sequence[tuple[tuple[object, ...], ...] | None], start: int, index: int
+) -> bool:
+    """Return whether attention ``index`` has the shapes and products of attention ``start``."""
+    products = own_products[start]
+    return products is not None and own_products[index - 1] == products and attentions[index].key == attentions[start].key
+
+
+def _attentions(events: Sequence[AttentionEvent]) -> Iterator[Attention]:
+    """Yield the attentions among the events.
+
+    An attention is a fused kernel, or a softmax between two products of the softmax's size.
+    """
+    for index, event in enumerate(events):
+        if event.kind == "fused":
+            yield Attention(index, index, event.key, event.output)
+        if (
+            event.kind != "softmax"
+            or not index
+            or events[index - 1].kind != "product"
+            or events[index - 1].output != event.output
+        ):
+            continue
+        for last, product in enumerate(events[index + 1 : index + 2 + MAX_VALUE_PRODUCTS], index + 1):
+            if product.kind != "product":
                 break
-            if event.output in other.inputs:
-                yield Attention(place - 1, last, tuple(each.key for each in flow[place - 1 : last + 1]), other.output)
+            if event.output in product.inputs:
+                key = tuple(part.key for part in events[index - 1 : last + 1])
+                yield Attention(index - 1, last, key, product.output)
                 break
 
 
 def _products_between(
-    flow: Sequence[AttentionEvent], one: Attention, other: Attention
+    events: Sequence[AttentionEvent], first: Attention, second: Attention
 ) -> tuple[tuple[object, ...], ...] | None:
-    """Return the keys of the products between two attentions; None if there are too many, or other events."""
-    events = flow[one.last + 1 : other.first]
-    if len(events) > MAX_BETWEEN or any(event.kind != "product" for event in events):
+    """Return the keys of the products between two attentions, None for too many products or other events."""
+    between = events[first.last + 1 : second.first]
+    if len(between) > MAX_OWN_PRODUCTS or any(event.kind != "product" for event in between):
         return None
-    return tuple(event.key for event in events)
+    return tuple(event.key for event in between)
 
 
-def _joined(events: Sequence[AttentionEvent], ends: Sequence[int], after: int, output: int, own: int) -> bool:
-    """Return whether the results of heads that end at the positions ``ends`` are joined before ``after``.
+def _are_joined(
+    events: Sequence[AttentionEvent], ends: Sequence[int], next_position: int, output: int, *, may_be_copied: bool
+) -> bool:
+    """Return whether operators before ``next_position`` join the results of heads.
 
-    One operator joins them all. If the heads have no products of their own, each may also be copied to its place.
+    The heads end at the positions ``ends``, and each result has ``output`` elements. One operator joins all results. With
+    ``may_be_copied``, a copy of each result also counts.
     """
-    if any(event.inputs == (output,) * len(ends) for event in events[ends[-1] + 1 : after]):
+    if any(event.inputs == (output,) * len(ends) for event in events[ends[-1] + 1 : next_position]):
         return True
-    copied = [
-        any(event.kind == "join" and event.inputs == (output,) for event in events[end + 1 : until])
-        for end, until in zip(ends, [*ends[1:], after], strict=True)
+    is_copied = [
+        any(event.kind == "join" and event.inputs == (output,) for event in events[end + 1 : next_end])
+        for end, next_end in zip(ends, [*ends[1:], next_position], strict=True)
     ]
-    return own == 0 and all(copied)
+    return may_be_copied and all(is_copied)

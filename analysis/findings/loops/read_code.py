@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sawtooth.analysis.run.model import CodeChange
 
-END = CodeChange(
+TEST_END_LESS_OFTEN = CodeChange(
     "PyTorch",
     "if token.item() == end: break   # after every token",
     "ended |= token == end   # on the GPU\nif step % 16 == 0 and ended.all(): stop = True",
@@ -32,18 +32,17 @@ CHANGES = (
         "TrainingArguments(logging_steps=100, logging_nan_inf_filter=False)   # the filter tests each loss on the host",
     ),
 )
-POLLING = CodeChange(
+WAIT_FOR_EARLIER_STEP = CodeChange(
     "PyTorch",
     "done[step % 2].record()\nwhile not done[step % 2].query():   # launches nothing\n    pass",
     "done[step % 2].record()\ndone[(step - 1) % 2].synchronize()   # waits for the step before",
 )
-COUNTED = CodeChange(
-    "PyTorch",
-    "right += (out.cpu().argmax(1) == y.cpu()).sum()   # every step",
-    "right += (out.argmax(1) == y).sum()   # on the GPU; read it when you log",
-)
-TENSORS = (
-    COUNTED,
+COPY_FEWER_TENSORS = (
+    CodeChange(
+        "PyTorch",
+        "right += (out.cpu().argmax(1) == y.cpu()).sum()   # every step",
+        "right += (out.argmax(1) == y).sum()   # on the GPU; read it when you log",
+    ),
     CodeChange(
         "PyTorch",
         "for cost in costs:\n    rows, columns = linear_sum_assignment(cost.cpu())   # a wait for each",

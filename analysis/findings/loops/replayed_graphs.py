@@ -10,7 +10,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence
 from sawtooth.analysis.run.model import Action
 from sawtooth.analysis.units import in_number, in_words
 
-MIN_GRAPH_SHARE = 0.5  # A loop replays graphs if they launch more than this share of its kernels. Only its other launches can still be captured.
+MIN_GRAPH_SHARE = 0.5  # Share of the kernels. If graphs launch more, only the other kernels can still be captured.
 MIN_OTHER_KERNELS = 5  # Kernels per step outside the graphs. A graph of fewer kernels saves nothing.
 _LAUNCHED_KERNELS = """
 SELECT count(*) FILTER (contains(c.name, 'GraphLaunch')), count(DISTINCT c.call_id) FILTER (contains(c.name, 'GraphLaunch')), count(*)
@@ -22,7 +22,7 @@ WHERE g.device = ? AND g.counted AND g.kind = 'kernel' AND NOT contains(c.name, 
 
 @dataclass(frozen=True)
 class ReplayedGraphs:
-    """Launches of CUDA graphs, and of other kernels outside them, per counted step."""
+    """Launches of CUDA graphs, and of kernels outside the graphs, per counted step."""
 
     graphs: float
     other_kernels: float
@@ -30,16 +30,18 @@ class ReplayedGraphs:
 
 @once
 def replayed_graphs(context: RuleContext) -> ReplayedGraphs | None:
-    """Return the launched graphs and other kernels; None unless graphs launch most kernels."""
+    """Return the launched graphs and other kernels, None unless graphs launch most kernels."""
     if not context.rank.facts.graph_kernels_in_counted_steps:
         return None
-    ((inside, graphs, kernels),) = context.recording.rows(_LAUNCHED_KERNELS, [context.rank.device])
+    ((graph_kernels, graphs, kernels),) = context.recording.rows(_LAUNCHED_KERNELS, [context.rank.device])
+    if graph_kernels <= MIN_GRAPH_SHARE * kernels:
+        return None
     steps = max(len(context.rank.counted), 1)
-    return ReplayedGraphs(graphs / steps, (kernels - inside) / steps) if inside > MIN_GRAPH_SHARE * kernels else None
+    return ReplayedGraphs(graphs / steps, (kernels - graph_kernels) / steps)
 
 
-def outside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
-    """Yield a finding on the kernels outside the replayed graphs, if a step has enough of them."""
+def evidence_outside_graphs(context: RuleContext, lost_ms: float) -> Iterator[Evidence]:
+    """Yield a finding if a step has at least MIN_OTHER_KERNELS kernels outside the replayed graphs."""
     replayed = replayed_graphs(context)
     if replayed is None or replayed.other_kernels < MIN_OTHER_KERNELS:
         return
@@ -47,7 +49,7 @@ def outside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
     main_source = f". Most of them come from {names[0][0]}" if names else ""
     yield Evidence(
         Advice(
-            f"The GPU waits {in_words(lost)} of each step for launches: {in_number(replayed.graphs, 'CUDA graph')} per step, and "
+            f"The GPU waits {in_words(lost_ms)} of each step for launches: {in_number(replayed.graphs, 'CUDA graph')} per step, and "
             f"{in_number(replayed.other_kernels, 'kernel')} between them",
             Action(
                 "Capture",
@@ -57,8 +59,8 @@ def outside_graphs(context: RuleContext, lost: float) -> Iterator[Evidence]:
             note="Not predicted: a graph cannot contain work that depends on the host, and the trace does not show which kernels do.",
             risk="Graphs need static shapes and addresses. Code that reads a GPU value must move out of the graph.",
         ),
-        lost_ms=lost,
-        cost_ms=lost,
+        lost_ms=lost_ms,
+        cost_ms=lost_ms,
         confidence="low",
         severity="info",
         rows=context.gap_evidence("launch_bound"),

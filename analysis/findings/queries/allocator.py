@@ -1,8 +1,8 @@
 """Driver calls of PyTorch's caching allocator in the counted steps, and the memory state behind them.
 
-The allocator calls the driver if none of its free blocks can serve a request. In a retry, all of this happens inside one
-operator: the driver refuses, the allocator returns every free unsplit block, and it asks again. ``empty_cache`` returns blocks
-outside of operators. Memory is fragmented if the allocator has as many free bytes as requested, but no single block of that size.
+The allocator calls the driver if none of its free blocks can serve a request. If the driver refuses, the allocator returns every free
+unsplit block and asks again, all inside one operator. ``empty_cache`` returns blocks outside of operators. Memory is fragmented if the
+allocator has as many free bytes as requested, but no single block of this size.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from sawtooth.analysis.findings.queries.calls import CountedEvents, calls
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.analysis.telemetry.attribution import metadata_of
 
-CALLS = r"^(cuda|hip)(Malloc|Free)(Async)?$|^(cu|hip)Mem(Create|Map|Unmap|Release|Alloc|Free)"
+DRIVER_CALLS = r"^(cuda|hip)(Malloc|Free)(Async)?$|^(cu|hip)Mem(Create|Map|Unmap|Release|Alloc|Free)"
 GIVES_BACK = "Free|Unmap|Release"
-LARGE = 1 << 20  # Bytes. Smaller requests come from a separate pool, which cannot use the free blocks of the large pool.
-# Share of the reserved peak that must be free at the peak of use. The allocator rounds blocks up to 2 MB, which wastes a few
-# percent in any program.
+LARGE_BYTES = 1 << 20  # Smaller requests come from a separate pool, which cannot use the free blocks of the large pool.
+# Share of the reserved peak that must be free when most memory is in use. The allocator rounds blocks up to 2 MB, which wastes a
+# few percent in any program.
 MIN_FREE_SHARE = 0.1
-# Without the caching allocator, at least this share of the calls of NEW_TENSORS ask the driver. With it, 0.6 % asked in a loop
-# with ``empty_cache()``.
-NEARLY_ALL = 0.5
+# Share of the calls of NEW_TENSORS that ask the driver. Without the caching allocator, nearly all calls ask. With it, 0.6 % asked in
+# a loop with ``empty_cache()``.
+MIN_UNCACHED_SHARE = 0.5
 NEW_TENSORS = ("aten::empty", "aten::mm", "aten::addmm", "aten::bmm")  # Operators that need memory for each result.
 
 KEPT_TENSORS = (
@@ -51,9 +51,9 @@ DETACHED = (
 class DriverCalls:
     """The allocator's driver calls in the counted steps.
 
-    ``retried`` counts the steps in which the driver refused and was asked again. ``free_bytes`` and ``reserved_bytes`` are
-    the allocator's free and reserved memory at the request. ``fragmented`` is True if the free memory was large enough in
-    total but fragmented, None if not known. ``uncached`` is True if each tensor's memory comes from the driver.
+    ``retried`` is the number of steps in which the allocator asked again after the driver refused. ``free_bytes`` and
+    ``reserved_bytes`` are the allocator's free and reserved memory at the request. ``fragmented`` is True if the free memory was
+    large enough in total, None if not known. ``uncached`` is True if each tensor's memory comes from the driver.
     """
 
     all: CountedEvents
@@ -78,19 +78,19 @@ class DriverCalls:
 @once
 def driver_calls(context: RuleContext) -> DriverCalls:
     """Return the allocator's driver calls with its memory state at these calls."""
-    all_calls = calls(context, CALLS)
+    all_calls = calls(context, DRIVER_CALLS)
     if not all_calls.count:
         return DriverCalls(all_calls, 0)
     if _is_uncached(context, all_calls.frame):
         return DriverCalls(all_calls, 0, uncached=True)
     requests = _requests(context, all_calls.frame)
-    retried = int(requests.loc[requests["again"], "step"].nunique())
-    notes = metadata_of(context.recording).get("cuda_allocator")
-    notes = notes if isinstance(notes, dict) else {}
+    retried = int(requests.loc[requests["is_retry"], "step"].nunique())
+    recorded = metadata_of(context.recording).get("cuda_allocator")
+    notes = recorded if isinstance(recorded, dict) else {}
     expandable = "expandable_segments:true" in str(notes.get("settings", "")).lower()
     memory_state = _memory_state(context, requests)
     if memory_state is None and retried:
-        memory_state = _by_counters(notes)
+        memory_state = _memory_state_from_counters(notes)
     if memory_state is None:
         return DriverCalls(all_calls, retried, expandable=expandable)
     return DriverCalls(all_calls, retried, *memory_state, expandable=expandable)
@@ -98,42 +98,42 @@ def driver_calls(context: RuleContext) -> DriverCalls:
 
 def _is_uncached(context: RuleContext, frame: pd.DataFrame) -> bool:
     """Return whether nearly every new tensor asks the driver, as without PyTorch's caching allocator."""
-    takes = frame[~frame["name"].str.contains(GIVES_BACK)]
+    allocating = frame[~frame["name"].str.contains(GIVES_BACK)]
     ((asking, created),) = context.recording.rows(
         "SELECT count(*) FILTER (cpu_op_id IN (SELECT unnest($ids::BIGINT[]))), count(*) FROM cpu_ops JOIN names USING (name_id) "
         "WHERE list_contains($names::VARCHAR[], name) AND start_ns BETWEEN $first AND $last",
         {
             "names": list(NEW_TENSORS),
-            "ids": takes["cpu_op_id"].dropna().astype("int64").unique().tolist(),
+            "ids": allocating["cpu_op_id"].dropna().astype("int64").unique().tolist(),
             "first": int(frame["start_ns"].min()),
             "last": int(frame["start_ns"].max()),
         },
     )
-    return bool(asking > NEARLY_ALL * created)
+    return bool(asking > MIN_UNCACHED_SHARE * created)
 
 
 def _requests(context: RuleContext, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the operators in which the allocator called the driver for memory.
 
-    Columns: step, thread_id, start_ns (of the first allocating call), end_ns (of the last one) and ``again``. ``again`` is
-    True if blocks were returned between two allocating calls of the operator: the first request had failed.
+    Columns: step, thread_id, start_ns (of the first allocating call), end_ns (of the last one) and is_retry. An operator is a retry
+    if it returned blocks between two allocating calls, because the first request had failed.
     """
     ids = frame["cpu_op_id"].dropna().astype("int64").unique().tolist()
     operators = context.recording.rows(
         "SELECT cpu_op_id FROM cpu_ops WHERE kind = 'op' AND cpu_op_id IN (SELECT unnest(?::BIGINT[]))", [ids]
     )
     inside = frame[frame["cpu_op_id"].isin([key for (key,) in operators])].sort_values("start_ns")
-    gives = inside["name"].str.contains(GIVES_BACK)
+    gives_back = inside["name"].str.contains(GIVES_BACK)
     rows = []
     for _, part in inside.groupby("cpu_op_id"):
-        returned, takes = part[gives[part.index]], part[~gives[part.index]]
-        if takes.empty:
+        returning, allocating = part[gives_back[part.index]], part[~gives_back[part.index]]
+        if allocating.empty:
             continue
-        first, last = takes["start_ns"].iloc[0], takes["start_ns"].iloc[-1]
-        repeats = bool(returned["start_ns"].between(first, last).any())
-        head = part.iloc[0]
-        rows.append((head["step"], head["thread_id"], first, takes["end_ns"].iloc[-1], repeats))
-    return pd.DataFrame(rows, columns=["step", "thread_id", "start_ns", "end_ns", "again"]).astype({"again": bool})
+        first_ns, last_ns = allocating["start_ns"].iloc[0], allocating["start_ns"].iloc[-1]
+        is_retry = bool(returning["start_ns"].between(first_ns, last_ns).any())
+        first_call = part.iloc[0]
+        rows.append((first_call["step"], first_call["thread_id"], first_ns, allocating["end_ns"].iloc[-1], is_retry))
+    return pd.DataFrame(rows, columns=["step", "thread_id", "start_ns", "end_ns", "is_retry"]).astype({"is_retry": bool})
 
 
 # The request is the first block that the thread gets after the call. The last event before the call gives the memory state.
@@ -157,17 +157,17 @@ def _memory_state(context: RuleContext, requests: pd.DataFrame) -> tuple[bool, f
         key: requests[name].tolist() for key, name in (("threads", "thread_id"), ("starts", "start_ns"), ("ends", "end_ns"))
     }
     rows = context.recording.frame(_MEMORY_STATE_SQL, {**columns, "device": context.rank.device})
-    rows = rows[rows["bytes"] >= LARGE]
+    rows = rows[rows["bytes"] >= LARGE_BYTES]
     if rows.empty:
         return None
     free = rows["reserved"] - rows["allocated"]
     return bool((free >= rows["bytes"]).mean() > 0.5), float(free.median()), float(rows["reserved"].median())
 
 
-def _by_counters(notes: dict[str, Any]) -> tuple[bool, float, float] | None:
-    """Return the memory state like ``_memory_state``, but from the capture helper's counters.
+def _memory_state_from_counters(notes: dict[str, Any]) -> tuple[bool, float, float] | None:
+    """Return the memory state like ``_memory_state``, but from the recorder's counters.
 
-    Its free bytes are a lower bound: the reserved peak minus the allocated peak.
+    The free bytes are a lower bound: the reserved peak minus the allocated peak.
     """
     ended = notes.get("ended")
     counters = ended if isinstance(ended, dict) else {}

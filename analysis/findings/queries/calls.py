@@ -1,7 +1,4 @@
-"""Host events of the lead device's counted steps, selected by name, and the time lost in them.
-
-Host events are runtime calls, operators and Python calls.
-"""
+"""Runtime calls, operators and Python calls of the counted steps, and the time lost in calls."""
 
 from __future__ import annotations
 
@@ -18,14 +15,13 @@ from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer, launched_inside
 
-CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # One time step of a recurrent network.
-# Operators that factorize, solve or invert a matrix. The errors of these operators and of the products around them grow with
-# the matrix' condition number.
-FACTORIZES = (
+RECURRENT_CELLS = r"^aten::(lstm|gru|rnn_tanh|rnn_relu)_cell$"  # One time step of a recurrent network.
+# Operators that factorize or invert a matrix, or solve equations. Their errors, and those of the products around them, grow with the
+# condition number of the matrix.
+FACTORIZATIONS = (
     r"^aten::_?(linalg_(cholesky|lu|qr|svd|eig|inv|solve|lstsq|pinv|ldl)|cholesky|triangular_solve|lu_solve|svd|inverse)"
 )
-# Operators of torch.linalg, and autograd nodes of their backward passes. Operators that only multiply matrices are not in this
-# list.
+# Operators of torch.linalg that do more than multiply matrices, and the autograd nodes of their backward passes.
 LINEAR_ALGEBRA = (
     r"^aten::_?(linalg_([^mv]|matrix_exp)|cholesky|triangular_solve|lu_solve|svd|inverse|pinverse|logdet|slogdet|ormqr)"
     r"|^(Linalg|Cholesky|TriangularSolve|LuSolve|Svd|Inverse|Logdet|Slogdet|Ormqr)\w*Backward\d*$"
@@ -38,7 +34,7 @@ MAX_PLACES = 1000  # More marks cannot be distinguished on a timeline.
 class CountedEvents:
     """Events of the counted steps, with the number of these steps.
 
-    ``frame`` has the columns id, name, start_ns, end_ns, step, and those that the query adds.
+    ``frame`` has the columns id, name, start_ns, end_ns, step, and columns that the query adds.
     """
 
     frame: pd.DataFrame
@@ -47,7 +43,7 @@ class CountedEvents:
     @classmethod
     def none(cls, steps: int, *columns: str) -> CountedEvents:
         """Return an empty ``CountedEvents`` whose frame also has the ``columns``."""
-        return cls(_no_rows(*columns), steps)
+        return cls(_empty_frame(*columns), steps)
 
     @property
     def count(self) -> float:
@@ -89,7 +85,7 @@ def calls(context: RuleContext, pattern: str) -> CountedEvents:
 
     Adds the columns cpu_op_id and thread_id.
     """
-    return _begun(context, "runtime_calls", "call_id", pattern, "cpu_op_id", "thread_id")
+    return _events_begun_in_steps(context, "runtime_calls", "call_id", pattern, "cpu_op_id", "thread_id")
 
 
 def operators(context: RuleContext, pattern: str) -> CountedEvents:
@@ -97,27 +93,22 @@ def operators(context: RuleContext, pattern: str) -> CountedEvents:
 
     Adds the column thread_id.
     """
-    return _begun(context, "cpu_ops", "cpu_op_id", pattern, "thread_id")
+    return _events_begun_in_steps(context, "cpu_ops", "cpu_op_id", pattern, "thread_id")
 
 
-FACTORIZATION_RISK = (
-    "The step factorizes or solves matrices, which may need all bits of FP32. Try the change on a copy of the loop first."
-)
+FACTORIZATION_RISK = "The step factorizes matrices or solves equations, which may need all bits of FP32. Try the change on a copy of the loop first."
 
 
 def factorizes(context: RuleContext) -> bool:
-    """Return whether the counted steps factorize, solve or invert matrices.
-
-    If they do, fewer mantissa bits may not be precise enough for their products.
-    """
-    return bool(operators(context, FACTORIZES).count)
+    """Return whether the counted steps factorize or invert matrices, which may need all bits of FP32."""
+    return bool(operators(context, FACTORIZATIONS).count)
 
 
-def outside_autocast(context: RuleContext) -> NDArray[np.int64]:
+def ops_outside_autocast(context: RuleContext) -> NDArray[np.int64]:
     """Return the gpu_op_ids of work whose dtype autocast does not change.
 
-    These are launched by ``torch.linalg``, whose backward passes multiply in the dtype of their matrices, and by the
-    optimizer, whose step runs outside the autocast context.
+    ``torch.linalg`` launches such work, because its backward passes multiply in the dtype of their matrices. The optimizer does too,
+    because its step runs outside the autocast context.
     """
     recording, device = context.recording, context.rank.device
     return np.concatenate([launched_inside(recording, device, LINEAR_ALGEBRA), launched_by_optimizer(recording, device)])
@@ -125,11 +116,11 @@ def outside_autocast(context: RuleContext) -> NDArray[np.int64]:
 
 def frames(context: RuleContext, pattern: str) -> CountedEvents:
     """Return the Python calls of the counted steps whose name matches the regular expression."""
-    return _begun(context, "python_calls", "python_call_id", pattern)
+    return _events_begun_in_steps(context, "python_calls", "python_call_id", pattern)
 
 
 @once
-def _begun(context: RuleContext, table: str, key: str, pattern: str, *columns: str) -> CountedEvents:
+def _events_begun_in_steps(context: RuleContext, table: str, key: str, pattern: str, *columns: str) -> CountedEvents:
     """Return the rows of a host event table that began in a counted step, with the ``columns``."""
     names = context.recording.named(pattern)
     if not names:
@@ -144,12 +135,12 @@ def _begun(context: RuleContext, table: str, key: str, pattern: str, *columns: s
 
 
 @cache
-def _no_rows(*columns: str) -> pd.DataFrame:
+def _empty_frame(*columns: str) -> pd.DataFrame:
     types = {"id": np.int64, "name": "str", "start_ns": np.int64, "end_ns": np.int64, "step": np.int32}
     return pd.DataFrame([], columns=[*types, *columns]).astype(types | dict.fromkeys(columns, np.int64))
 
 
-def calls_of(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]:
+def launching_calls(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]:
     """Return the calls that launched these GPU operations."""
     rows = context.recording.rows(
         "SELECT DISTINCT call_id FROM gpu_ops WHERE gpu_op_id IN (SELECT unnest(?::BIGINT[])) AND call_id IS NOT NULL ORDER BY 1",
@@ -158,10 +149,10 @@ def calls_of(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(row[0]) for row in rows)
 
 
-def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...], *, owner: str | None = None) -> float:
-    """Return the ms per step that these calls lost to ``cause``, for one ``owner`` or for all.
+def lost_in_calls_ms(context: RuleContext, cause: str, ids: tuple[int, ...], *, owner: str | None = None) -> float:
+    """Return the ms per step of the run that these calls lose to ``cause``, for one ``owner`` or for all.
 
-    The recorded share of these calls in the loss is applied to the loss of the unprofiled run.
+    The calls' share of the loss is that in the recording.
     """
     if not ids:
         return 0.0
@@ -170,5 +161,5 @@ def lost_in_calls(context: RuleContext, cause: str, ids: tuple[int, ...], *, own
         "FROM gaps WHERE device = ? AND cause = ? AND owner = coalesce(?, owner)",
         [list(ids), context.rank.device, cause, owner],
     )
-    ours, total_ns = rows[0]
-    return context.lost_ms(cause, owner=owner) * float(ours) / float(total_ns) if total_ns else 0.0
+    in_calls_ns, total_ns = rows[0]
+    return context.lost_ms(cause, owner=owner) * float(in_calls_ns) / float(total_ns) if total_ns else 0.0

@@ -1,4 +1,4 @@
-"""Chains of kernels that only move the same data, and that a compiler could run as one kernel."""
+"""Chains of kernels over the same data that a compiler could run as one kernel."""
 
 from __future__ import annotations
 
@@ -20,23 +20,19 @@ FUSABLE = ("elementwise", "norm", "softmax", "reduction", "copy")
 GRAPH_LAUNCH = r"GraphLaunch"
 PRODUCTS = ("gemm", "conv", "attention")
 LOSS = ("aten::_log_softmax", "aten::_log_softmax_backward_data")
-SHORTEST_CHAIN = 2  # Two kernels over the same data read and write it twice; one fused kernel reads and writes it once.
+MIN_CHAIN = 2  # Kernels. A single kernel has nothing to fuse with.
 EXPONENTIAL = frozenset(("aten::exp",))
-# With an exponential, these reductions are a softmax in separate operators, not an activation.
-OVER_ROWS = frozenset(("aten::sum", "aten::amax", "aten::max", "aten::logsumexp"))
-SUBTRACTS = ("aten::sub", "aten::sub_")
-# Time of a fused kernel ÷ time of the slowest kernel of its chain. It is little more, because the fused kernel reads each input
-# and writes the result only once.
-FUSED_COST = 1.1
+ROW_REDUCTIONS = frozenset(("aten::sum", "aten::amax", "aten::max", "aten::logsumexp"))
+SUBTRACTIONS = ("aten::sub", "aten::sub_")
+FUSED_FACTOR = 1.1  # Time of a fused kernel ÷ time of the longest kernel of the chain.
 MAX_FUSED = 64  # Inductor fuses at most this many operations (max_fusion_size).
 # Inductor makes about three kernels of the kernels between two products: 138 kernels for 52 such groups on the mixer of
-# tests/recordings_after, 97 for 36 on gpt_compiled. Together these took 1.19 and 0.88 times the longest kernel that they
-# replace.
+# tests/recordings_after, 97 for 36 on gpt_compiled. The new kernels of a group took 1.19 and 0.88 times as long as its longest kernel.
 COMPILED_KERNELS = 3
-MIN_FUSED = 0.8  # Lower bound as a share of FUSED_COST, the same for every predicted kernel time.
-# A kernel with at least this share of the time of its chain's longest kernel moves the same number of elements, perhaps in fewer
-# bits. The fused kernel may also need only these fewer bits.
-NARROW = 0.4
+MIN_FUSED_SHARE = 0.8  # Lower bound ÷ likely time of a fused kernel.
+# Share of the time of a chain's longest kernel. A kernel with at least this share moves as many elements, perhaps with fewer bits
+# each. The fused kernel may need only these fewer bits.
+NARROW_SHARE = 0.4
 
 
 @dataclass(frozen=True)
@@ -67,24 +63,31 @@ def chains(context: RuleContext, *, with_statistics: bool = False) -> list[Kerne
     work = context.work
     size = elements(work).tolist()
     category, operators = work["category"].tolist(), work["operator"].tolist()
-    moves = (work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (np.array(size) > 1)).tolist()
-    fusable: list[KernelChain] = []
-    for places in _rows_by_stream(work):
-        run: list[int] = []
-        reduced = False
-        for index in [*places.tolist(), -1]:
-            of_rows = with_statistics and reduced and category[index] != "copy" and size[run[0]] % max(size[index], 1) == 0
-            if index >= 0 and moves[index] and (not run or size[index] == size[run[0]] or of_rows):
-                run.append(index)
-                reduced |= category[index] == "reduction"
+    fusable = work["category"].isin(FUSABLE).to_numpy() & (work["kind"] == "kernel").to_numpy() & (np.array(size) > 1)
+    all_chains: list[KernelChain] = []
+
+    def close(chain: list[int]) -> None:
+        if len(chain) >= MIN_CHAIN:
+            names = frozenset(operators[row] for row in chain if isinstance(operators[row], str))
+            all_chains.append(KernelChain(np.array(chain), names))
+
+    for stream_rows in _rows_by_stream(work):
+        chain: list[int] = []
+        has_reduction = False
+        for row in stream_rows.tolist():
+            if not fusable[row]:
+                close(chain)
+                chain, has_reduction = [], False
                 continue
-            if len(run) >= SHORTEST_CHAIN:
-                fusable.append(
-                    KernelChain(np.array(run), frozenset(o for o in (operators[i] for i in run) if isinstance(o, str)))
-                )
-            run = [index] if index >= 0 and moves[index] else []
-            reduced = bool(run) and category[index] == "reduction"
-    return fusable
+            if chain and size[row] != size[chain[0]]:
+                over_statistics = has_reduction and category[row] != "copy" and size[chain[0]] % max(size[row], 1) == 0
+                if not (with_statistics and over_statistics):
+                    close(chain)
+                    chain, has_reduction = [], False
+            chain.append(row)
+            has_reduction |= category[row] == "reduction"
+        close(chain)
+    return all_chains
 
 
 def _rows_by_stream(work: pd.DataFrame) -> list[NDArray[np.int64]]:
@@ -93,7 +96,7 @@ def _rows_by_stream(work: pd.DataFrame) -> list[NDArray[np.int64]]:
     Iterating over pandas groups would take 2 ms per group, and there may be thousands of groups.
     """
     numbers = work.groupby(["step", "stream"], sort=False).ngroup().fillna(-1).to_numpy(np.int64)
-    return [places for number, places in positions_by(numbers).items() if number >= 0]
+    return [rows for number, rows in positions_by(numbers).items() if number >= 0]
 
 
 def graph_kernels(context: RuleContext) -> NDArray[np.int64]:
@@ -109,139 +112,139 @@ def graph_kernels(context: RuleContext) -> NDArray[np.int64]:
     return np.array([op for (op,) in rows], np.int64)
 
 
-def after_updates(work: pd.DataFrame, captured: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the positions of captured elementwise kernels that follow an optimizer's kernel.
-
-    Only kernels after the last product of their step and stream count.
-    """
+def captured_after_updates(work: pd.DataFrame, captured: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return the rows of captured elementwise kernels after an optimizer and a step's last product."""
     category = work["category"].to_numpy()
-    updated: list[NDArray[np.int64]] = []
-    for places in _rows_by_stream(work):
-        last = np.flatnonzero(np.isin(category[places], PRODUCTS)).max(initial=-1)
-        tail = places[last + 1 :]
-        updates = np.cumsum(category[tail] == "optimizer") > 0
-        updated.append(tail[updates & (category[tail] == "elementwise") & captured[tail]])
-    return np.concatenate(updated) if updated else np.empty(0, np.int64)
+    kernels: list[NDArray[np.int64]] = []
+    for rows in _rows_by_stream(work):
+        last_product = np.flatnonzero(np.isin(category[rows], PRODUCTS)).max(initial=-1)
+        tail = rows[last_product + 1 :]
+        after_optimizer = np.cumsum(category[tail] == "optimizer") > 0
+        kernels.append(tail[after_optimizer & (category[tail] == "elementwise") & captured[tail]])
+    return np.concatenate(kernels) if kernels else np.empty(0, np.int64)
 
 
-def between_products(
+def fusable_groups(
     work: pd.DataFrame, left_out: NDArray[np.int64], captured: NDArray[np.bool_] | None = None
 ) -> list[np.ndarray]:
     """Return the groups of rows (positions, at least two each) that a compiler would fuse.
 
-    A group has kernels that only move data and follow one another on a stream. No product, attention or copy to or from the
-    host lies between them. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator. The rows
-    ``captured`` belong to CUDA graphs, which have no operators. Their groups count only between two products of a step, because
-    an optimizer in the graph may follow the last product. A captured group of more than MAX_FUSED rows may be a loop over time,
-    where each operation needs the one before, so it does not count either.
+    The kernels of a group only move data and follow one another on a stream. No product, attention or copy to or from the host
+    lies between them. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator. The rows
+    ``captured`` belong to CUDA graphs, which have no operators. A captured group counts only between two products of a step,
+    because an optimizer in the graph may follow the last product. A captured group counts only with at most MAX_FUSED rows,
+    because a longer one may be a loop over time, where each operation needs the one before.
     """
     captured = np.zeros(len(work), bool) if captured is None else captured
-    movers = work["category"].isin(FUSABLE) & (work["kind"] == "kernel") & (work["operator"].notna() | captured)
-    moves = (movers & ~work["gpu_op_id"].isin(left_out)).to_numpy()
+    can_fuse = work["category"].isin(FUSABLE) & (work["kind"] == "kernel") & (work["operator"].notna() | captured)
+    fusable = (can_fuse & ~work["gpu_op_id"].isin(left_out)).to_numpy()
+    is_product = work["category"].isin(PRODUCTS).to_numpy()
     not_memset = np.flatnonzero((work["kind"] != "memset").to_numpy())
-    joined: list[np.ndarray] = []
-    for of_stream in _rows_by_stream(work.iloc[not_memset]):
-        places = not_memset[of_stream]
-        products = np.flatnonzero(work["category"].isin(PRODUCTS).to_numpy()[places])
-        inside = (products.min(initial=len(places)), products.max(initial=-1))
-        for first, last in zip(*where_true(moves[places]), strict=True):
-            has_known_ends = not captured[places[first]] or (last - first <= MAX_FUSED and inside[0] < first < inside[1])
-            if last - first >= SHORTEST_CHAIN and has_known_ends:
-                joined.append(places[first:last])
-    return joined
+    groups: list[np.ndarray] = []
+    for rows in (not_memset[stream_rows] for stream_rows in _rows_by_stream(work.iloc[not_memset])):
+        products = np.flatnonzero(is_product[rows])
+        first_product, last_product = products.min(initial=len(rows)), products.max(initial=-1)
+        for start, end in zip(*where_true(fusable[rows]), strict=True):
+            is_between = end - start <= MAX_FUSED and first_product < start < last_product
+            if end - start >= MIN_CHAIN and (is_between or not captured[rows[start]]):
+                groups.append(rows[start:end])
+    return groups
 
 
 def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
-    """Return the time of the few kernels that replace the kernels with these ``durations``.
+    """Return the total time of the few kernels that replace the kernels with these ``durations``.
 
-    Together the new kernels take as long as the longest old kernel. Each takes at least ``shortest_ns``, or its own time if
-    that is less.
+    The total is the time of the longest old kernel, but at least ``shortest_ns`` per new kernel, or the old kernel's time if that
+    is less.
     """
     longest = np.sort(durations)[::-1][:COMPILED_KERNELS]
     return max(int(durations.max()), int(np.minimum(longest, shortest_ns).sum()))
 
 
-def compiling_edits(work: pd.DataFrame, joined: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:
-    """Return the edits that run each group of ``joined`` as a compiler would.
+def compiling_edits(work: pd.DataFrame, groups: list[np.ndarray], shortest_ns: int = 0) -> list[Edit]:
+    """Return the edits that run each of the ``groups`` of rows as a compiler would.
 
-    The loss may take as long as before, because many loops compute it outside of the model. So may the host: compiled code checks
-    its guards and launches from Python, and none of three host-limited loops became faster (docs/evidence/advice.md).
+    The loss may take as long as before, because many loops compute the loss outside of the model. The host may also take as long
+    as before, because compiled code checks its guards and launches from Python. None of three host-limited loops became faster
+    (docs/evidence/advice.md).
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
-    of_loss = work["operator"].isin(LOSS).to_numpy()
+    is_loss = work["operator"].isin(LOSS).to_numpy()
     edits, removed = list[Edit](), list[int]()
     for may_stay in (False, True):
-        kept_ids, timed, longest_ns = [], [], []
-        for rows in (rows for rows in joined if of_loss[rows].any() == may_stay):
+        kept_ids, fused_times, unfused_times = [], [], []
+        for rows in (rows for rows in groups if is_loss[rows].any() == may_stay):
             longest = np.argsort(-durations[rows], kind="stable")
-            remaining = np.sort(rows[longest[:COMPILED_KERNELS]])
-            share = durations[remaining] / max(durations[remaining].sum(), 1)
-            kept_ids += ids[remaining].tolist()
-            timed += (share * fused_ns(durations[rows], shortest_ns)).astype(np.int64).tolist()
-            longest_ns += (share * durations[rows].sum()).astype(np.int64).tolist()
+            kept = np.sort(rows[longest[:COMPILED_KERNELS]])
+            share = durations[kept] / max(durations[kept].sum(), 1)
+            kept_ids += ids[kept].tolist()
+            fused_times += (share * fused_ns(durations[rows], shortest_ns)).astype(np.int64).tolist()
+            unfused_times += (share * durations[rows].sum()).astype(np.int64).tolist()
             removed += ids[rows[longest[COMPILED_KERNELS:]]].tolist()
-        edits += [TimedOps(tuple(kept_ids), tuple(timed), high_ns=tuple(longest_ns) if may_stay else ())] if kept_ids else []
+        if kept_ids:
+            edits.append(TimedOps(tuple(kept_ids), tuple(fused_times), high_ns=tuple(unfused_times) if may_stay else ()))
     return edits + ([WithoutOps(tuple(removed), host_may_stay=True)] if removed else [])
 
 
-def marked(
+def fused_chains_with(
     context: RuleContext,
     marks: frozenset[str],
     *,
-    shortest: int = SHORTEST_CHAIN,
+    shortest: int = MIN_CHAIN,
     begins: bool = False,
     only: Callable[[pd.DataFrame, KernelChain], bool] = lambda work, chain: True,
 ) -> tuple[pd.DataFrame, list[Edit]]:
     """Return the kernels of the chains with an operator of ``marks``, and the edits that fuse each chain.
 
-    The kernels of the chains' backward passes are included. With ``begins``, a fused part starts at the first reduction or
-    mark of its chain, as a norm does; earlier kernels stay. ``only`` selects among the chains with a mark.
+    The kernels include those of the chains' backward passes. With ``begins``, a fused kernel starts at the first reduction or
+    mark of the chain, as a norm does, and earlier kernels stay. ``only`` selects among the chains with a mark.
     """
     work = context.work
     if not work["operator"].isin(marks).any():
         return work.iloc[:0], []
-    whole = [
-        c
-        for c in chains(context, with_statistics=begins)
-        if c.operators & marks
-        and len(c.rows) >= shortest
-        and only(work, c)
-        and not (c.operators & marks == EXPONENTIAL and (c.operators & OVER_ROWS or _is_softmax(work, c)))
+    marked_chains = [
+        chain
+        for chain in chains(context, with_statistics=begins)
+        if chain.operators & marks
+        and len(chain.rows) >= shortest
+        and only(work, chain)
+        and not (chain.operators & marks == EXPONENTIAL and _has_softmax(work, chain))
     ]
-    marked_chains = [_trimmed_start(work, chain, marks) for chain in whole] if begins else whole
+    if begins:
+        marked_chains = [_from_first_mark(work, chain, marks) for chain in marked_chains]
     if not marked_chains:
         return work.iloc[:0], []
     backward = _backward_rows(context, work, marked_chains)
-    # The gradients of a norm's weights need a second kernel: they sum over rows, while the norm sums within rows.
+    # The gradients of a norm's weights need a second kernel, because they sum over rows, while the norm sums within rows.
     parts = [(chain.rows, 1) for chain in marked_chains] + [(rows, 2 if begins else 1) for rows in backward]
     return work.iloc[np.concatenate([rows for rows, _ in parts])], _as_kernels(work, parts)
 
 
-def _is_softmax(work: pd.DataFrame, chain: KernelChain) -> bool:
-    """Return whether each exponential belongs to a softmax or to its backward pass.
+def _has_softmax(work: pd.DataFrame, chain: KernelChain) -> bool:
+    """Return whether a chain with exponentials is a softmax or its backward pass.
 
-    In a softmax, the operator before the exponential subtracts one number per row. No activation does this.
+    A softmax reduces rows, or subtracts one number per row before each exponential. No activation does this.
     """
+    if chain.operators & ROW_REDUCTIONS:
+        return True
     operators, dims = (work[column].iloc[chain.rows].tolist() for column in ("operator", "dims"))
     return all(
-        place and operators[place - 1] in SUBTRACTS and _per_row(dims[place - 1])
-        for place, operator in enumerate(operators)
+        index and operators[index - 1] in SUBTRACTIONS and _has_number_per_row(dims[index - 1])
+        for index, operator in enumerate(operators)
         if operator in EXPONENTIAL
     )
 
 
-def _per_row(dims: list[Any] | None) -> bool:
+def _has_number_per_row(dims: list[Any] | None) -> bool:
     """Return whether the second input has one column and the first has more."""
     first, second = (dims or [])[:2] if len(dims or []) > 1 else ([], [])
     return numel(first) > numel(second) > 1 and second[-1] == 1 < first[-1]
 
 
-def _trimmed_start(work: pd.DataFrame, chain: KernelChain, marks: frozenset[str]) -> KernelChain:
-    operators, category = work["operator"].to_numpy(), work["category"].to_numpy()
-    first = next(
-        i for i, row in enumerate(chain.rows) if category[row] == "reduction" or operators[row] in marks | {"aten::pow"}
-    )
-    return KernelChain(chain.rows[first:], chain.operators)
+def _from_first_mark(work: pd.DataFrame, chain: KernelChain, marks: frozenset[str]) -> KernelChain:
+    rows = work.iloc[chain.rows]
+    begins = (rows["category"] == "reduction") | rows["operator"].isin(marks | {"aten::pow"})
+    return KernelChain(chain.rows[int(begins.to_numpy().argmax()) :], chain.operators)
 
 
 def _backward_rows(context: RuleContext, work: pd.DataFrame, forward_chains: list[KernelChain]) -> list[np.ndarray]:
@@ -250,42 +253,42 @@ def _backward_rows(context: RuleContext, work: pd.DataFrame, forward_chains: lis
     Autograd's nodes have the sequence number of their forward operator.
     """
     rows = context.recording.rows(_SEQUENCE, [sorted({int(i) for i in work["cpu_op_id"].dropna()})])
-    backward_of = {leaf: (number, bool(backward)) for leaf, number, backward in rows}
+    sequence_numbers = {op: (number, bool(is_backward)) for op, number, is_backward in rows}
     steps = work["step"].tolist()
-    forward: dict[tuple[int, int], int] = {}
-    later: dict[tuple[int, int], list[int]] = {}
-    chain_of = {int(row): place for place, chain in enumerate(forward_chains) for row in chain.rows}
+    chain_of_row = {int(row): index for index, chain in enumerate(forward_chains) for row in chain.rows}
+    chain_of_key: dict[tuple[int, int], int] = {}  # The key is a step and a sequence number.
+    backward_rows: dict[tuple[int, int], list[int]] = {}
     for row, op in enumerate(work["cpu_op_id"].tolist()):
-        number, is_backward = backward_of.get(int(op), (None, False)) if pd.notna(op) else (None, False)
+        number, is_backward = sequence_numbers.get(int(op), (None, False)) if pd.notna(op) else (None, False)
         if number is None:
             continue
         if is_backward:
-            later.setdefault((steps[row], number), []).append(row)
-        elif row in chain_of:
-            forward[steps[row], number] = chain_of[row]
-    parts: dict[int, list[int]] = {}
-    for key, place in forward.items():
-        parts.setdefault(place, []).extend(later.get(key, []))
-    return [np.array(sorted(part)) for part in parts.values() if len(part) >= SHORTEST_CHAIN]
+            backward_rows.setdefault((steps[row], number), []).append(row)
+        elif row in chain_of_row:
+            chain_of_key[steps[row], number] = chain_of_row[row]
+    rows_of_chain: dict[int, list[int]] = {}
+    for key, chain_index in chain_of_key.items():
+        rows_of_chain.setdefault(chain_index, []).extend(backward_rows.get(key, []))
+    return [np.array(sorted(rows)) for rows in rows_of_chain.values() if len(rows) >= MIN_CHAIN]
 
 
 def _as_kernels(work: pd.DataFrame, parts: list[tuple[np.ndarray, int]]) -> list[Edit]:
-    """Return the edits that run each part as the given number of kernels.
+    """Return the edits that run each part (rows, number of new kernels) as this number of kernels.
 
-    Each kernel takes the time of the part's longest kernel times FUSED_COST. The lower bound is the time of the part's
-    narrowest kernel.
+    Each new kernel takes FUSED_FACTOR times as long as the longest old kernel. The lower bound is FUSED_FACTOR times the time of
+    the old kernel with the fewest bits.
     """
     ids, durations = work["gpu_op_id"].to_numpy(np.int64), work["dur_ns"].to_numpy(np.int64)
-    kept_ids, timed, least_ns, removed = [], [], [], []
-    for rows, kernels in parts:
-        kept_ids += ids[rows[:kernels]].tolist()
-        part = durations[rows]
-        kernel_ns = min(int(part.max() * FUSED_COST), int(part.sum()) // kernels)
-        narrow = int(part[part >= NARROW * part.max()].min())
-        timed += [kernel_ns] * len(rows[:kernels])
-        least_ns += [min(int(MIN_FUSED * kernel_ns), int(FUSED_COST * narrow))] * len(rows[:kernels])
-        removed += ids[rows[kernels:]].tolist()
-    return [TimedOps(tuple(kept_ids), tuple(timed), tuple(least_ns)), WithoutOps(tuple(removed))] if kept_ids else []
+    kept_ids, kernel_times, low_times, removed = [], [], [], []
+    for rows, count in parts:
+        kept_ids += ids[rows[:count]].tolist()
+        old = durations[rows]
+        kernel_ns = min(int(old.max() * FUSED_FACTOR), int(old.sum()) // count)
+        narrow_ns = int(old[old >= NARROW_SHARE * old.max()].min())
+        kernel_times += [kernel_ns] * len(rows[:count])
+        low_times += [min(int(MIN_FUSED_SHARE * kernel_ns), int(FUSED_FACTOR * narrow_ns))] * len(rows[:count])
+        removed += ids[rows[count:]].tolist()
+    return [TimedOps(tuple(kept_ids), tuple(kernel_times), tuple(low_times)), WithoutOps(tuple(removed))] if kept_ids else []
 
 
 # The sequence number of the operator that launched a kernel, or of the nearest enclosing operator with such a number.

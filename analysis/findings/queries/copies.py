@@ -1,4 +1,4 @@
-"""Copies of the lead device's counted steps: blocking ones, checkpoints, and tensors made on the host."""
+"""Copies of the lead device's counted steps, among them checkpoints and tensors made on the host."""
 
 from __future__ import annotations
 
@@ -9,18 +9,40 @@ import pandas as pd
 from sawtooth.analysis.derive.host_only import LOADING
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import CountedEvents
-from sawtooth.analysis.findings.recorded.interval_sql import reach
+from sawtooth.analysis.findings.recorded.interval_sql import with_latest_end
 from sawtooth.analysis.run.model import Action, CodeChange
 
-PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"  # Matches the names of pageable copies to the GPU.
+PAGEABLE_TO_DEVICE = "(?i)pageable *-> *device|HtoD.*pageable"
+PAGEABLE_TO_HOST = "(?i)device *-> *pageable|DtoH.*pageable"
+PINNED_BYTES_PER_NS = 55.0  # Measured on an H200 with PCIe 5 ×16: 55.5 GB/s pinned, 10 to 23 GB/s pageable.
+MIN_CHECKPOINT_COPIES = 16  # Tensors copied to the host in one step. Reading losses and norms copies only single numbers.
+MIN_CHECKPOINT_BYTES = 1_000_000  # In one step. A smaller copy cannot be a model.
+# Bytes to pageable memory in one step, in at least two copies. A model's state in few large tensors has at least this size.
+# Values that a loop reads only in some steps, for logs or tests, are smaller.
+MIN_BYTES_OF_FEW_TENSORS = 50_000_000
+SAVE_LESS = Action(
+    "Save",
+    "checkpoints less often",
+    ", and in the background: async_save copies the state once and writes it during the training.",
+)
+SAVE_ASYNC = CodeChange(
+    "PyTorch",
+    "if step % 2 == 0:\n    torch.save(state, path)",
+    "from torch.distributed.checkpoint import async_save\nif step % 1000 == 0:\n    if pending: pending.result()\n    pending = async_save(state, checkpoint_id=path)   # pending = None before the loop; needs init_process_group('cpu:gloo,cuda:nccl')",
+)
+FEWER_CHECKPOINTS_RISK = (
+    "With fewer checkpoints, a crash loses more steps. Saving in the background needs a copy of the state in host memory."
+)
+MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
+# Before PyTorch 1.12, ``record_function`` makes a handle with ``aten::zeros`` directly before the range that it opens.
+HANDLE_MAKER, MAX_HANDLE_NS = "aten::zeros", 50_000
+# ``torch.tensor`` of Python numbers, and ``x[i] = …``. Only outermost operators count, because ``.bool()`` also copies.
+FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"
 
 
 @once
 def copies(context: RuleContext, pattern: str) -> CountedEvents:
-    """Return the copies launched in counted steps whose name matches.
-
-    Adds the columns bytes and call_id.
-    """
+    """Return the copies launched in counted steps whose name matches. Adds the columns bytes and call_id."""
     names = context.recording.named(pattern)
     if not names:
         return CountedEvents.none(len(context.rank.counted), "bytes", "call_id")
@@ -32,8 +54,8 @@ def copies(context: RuleContext, pattern: str) -> CountedEvents:
     return CountedEvents(frame, len(context.rank.counted))
 
 
-def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
-    """Return the synchronizing calls that make the copies ``calls`` block."""
+def waits_for_copies(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
+    """Return the synchronizing calls in the operators that launched the copies ``calls``."""
     rows = context.recording.rows(
         "SELECT w.call_id FROM named_runtime_calls w WHERE regexp_matches(w.name, 'Synchronize') AND w.cpu_op_id IN "
         "(SELECT cpu_op_id FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])) AND cpu_op_id IS NOT NULL) ORDER BY 1",
@@ -43,17 +65,18 @@ def waits_beside(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
 
 
 @once
-def slower_in_run(context: RuleContext) -> bool:
+def made_tensors_may_slow_run(context: RuleContext) -> bool:
     """Return whether tensors made on the host may explain why the run is slower than its profile.
 
     The profile must have copies of such tensors, and no data loader, which could explain the difference as well.
     """
-    longer = not context.rank.best.represented
-    return longer and not context.recording.named("DataLoader") and bool(copies_of_made_tensors(context).count)
+    if context.rank.best.represented or context.recording.named("DataLoader"):
+        return False
+    return bool(copies_of_made_tensors(context).count)
 
 
 # A loop that takes a batch from the loader copies the batch before it computes on it.
-_OF_BATCH = """
+_BATCH_COPIES = """
 WITH copying AS (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE call_id IN (SELECT unnest($calls::BIGINT[]))),
 loads AS (SELECT thread_id, start_ns + dur_ns AS end_ns FROM named_cpu_ops WHERE contains(name, $loading)),
 kernels AS (SELECT c.thread_id, c.start_ns FROM runtime_calls c JOIN gpu_ops g USING (call_id) WHERE g.kind = 'kernel')
@@ -62,88 +85,63 @@ ASOF LEFT JOIN kernels k ON k.thread_id = c.thread_id AND k.start_ns <= c.start_
 WHERE k.start_ns IS NULL OR k.start_ns < l.end_ns"""
 
 
-def of_the_batch(context: RuleContext, moved: CountedEvents) -> str:
-    """Return a note if the copies are the transfer of the batch; else an empty text.
+def batch_transfer_note(context: RuleContext, transfers: CountedEvents) -> str:
+    """Return a note if the ``transfers`` are the copy of the batch, else an empty text.
 
-    It is the transfer if most bytes of ``moved`` are copied after the loader and before any kernel launch.
+    They are the batch if most of their bytes are copied after the loader and before any kernel launch.
     """
     if not context.recording.named("DataLoader"):
         return ""
-    frame = moved.frame[moved.frame["call_id"].notna()]
-    calls = {"calls": [int(call) for call in frame["call_id"]], "loading": LOADING}
-    after_loader = {int(row[0]) for row in context.recording.rows(_OF_BATCH, calls)}
-    size = frame["bytes"].fillna(0)
-    is_batch = 2 * size[frame["call_id"].isin(after_loader)].sum() > moved.frame["bytes"].fillna(0).sum()
+    frame = transfers.frame[transfers.frame["call_id"].notna()]
+    parameters = {"calls": [int(call) for call in frame["call_id"]], "loading": LOADING}
+    after_loader = {int(row[0]) for row in context.recording.rows(_BATCH_COPIES, parameters)}
+    batch_bytes = frame["bytes"].fillna(0)[frame["call_id"].isin(after_loader)].sum()
+    is_batch = 2 * batch_bytes > transfers.frame["bytes"].fillna(0).sum()
     return " (the transfer of the batch)" if is_batch else ""
-
-
-PINNED_BYTES_PER_NS = 55.0  # Measured on an H200 with PCIe 5 ×16: 55.5 GB/s pinned, 10 to 23 GB/s pageable.
-CHECKPOINT_COPIES = 16  # Tensors copied to the host in one step. Reading losses and norms copies only single numbers.
-CHECKPOINT_BYTES = 1_000_000  # In one step. A smaller copy cannot be a model.
-# Bytes to pageable memory in one step, in at least two copies. A model's state in few large tensors has at least this size.
-# Values that a loop reads only in some steps, for logs or tests, are smaller.
-FEW_TENSORS_BYTES = 50_000_000
-PAGEABLE_TO_HOST = "(?i)device *-> *pageable|DtoH.*pageable"
-SAVE_LESS = Action(
-    "Save",
-    "checkpoints less often",
-    ", and in the background: async_save copies the state once and writes it during the training.",
-)
-SAVE_BESIDE = CodeChange(
-    "PyTorch",
-    "if step % 2 == 0:\n    torch.save(state, path)",
-    "from torch.distributed.checkpoint import async_save\nif step % 1000 == 0:\n    if pending: pending.result()\n    pending = async_save(state, checkpoint_id=path)   # pending = None before the loop; needs init_process_group('cpu:gloo,cuda:nccl')",
-)
-LOSES_MORE = (
-    "With fewer checkpoints, a crash loses more steps. Saving in the background needs a copy of the state in host memory."
-)
-MAKERS = r"^aten::(triu|tril|ones|zeros|full|arange|eye|linspace|rand|randn|randint|randperm|normal_|uniform_|bernoulli_|fill_|masked_fill_?|tril_|triu_|one_hot)$"
-# Before PyTorch 1.12, ``record_function`` makes its handle with ``aten::zeros`` directly before the range that it opens.
-HANDLE, HANDLE_NS = "aten::zeros", 50_000
-# ``torch.tensor`` of Python numbers, and ``x[i] = …``. Only outermost operators count, because ``.bool()`` also copies.
-FILLERS = r"^aten::(lift_fresh|copy_|index_put_)$"
 
 
 @once
 def checkpoint_copies(context: RuleContext) -> CountedEvents:
     """Return the copies to the host in steps that probably write a checkpoint.
 
-    A checkpoint copies many tensors, or a few large tensors in only some of the steps. Large copies in every step are results, not
-    a checkpoint. So a single profiled step cannot show a checkpoint, and the result is then empty.
+    A checkpoint copies many tensors, or a few large tensors in only some of the steps. Large copies in every step are results.
+    So a single profiled step cannot show a checkpoint, and the result is then empty.
     """
     to_host = copies(context, "(?i)DtoH|DeviceToHost")
     if to_host.steps < 2:
         return CountedEvents(to_host.frame[:0], to_host.steps)
     frame = to_host.frame[to_host.frame["call_id"].notna()]
-    many = _steps_that_copy(frame, CHECKPOINT_COPIES, CHECKPOINT_BYTES)
-    large = _steps_that_copy(frame[frame["name"].str.contains(PAGEABLE_TO_HOST)], 2, FEW_TENSORS_BYTES)
-    steps = many | large if len(large) < to_host.steps else many
+    steps = _steps_that_copy(frame, MIN_CHECKPOINT_COPIES, MIN_CHECKPOINT_BYTES)
+    pageable = frame[frame["name"].str.contains(PAGEABLE_TO_HOST)]
+    steps_with_large_copies = _steps_that_copy(pageable, 2, MIN_BYTES_OF_FEW_TENSORS)
+    if len(steps_with_large_copies) < to_host.steps:
+        steps |= steps_with_large_copies
     return CountedEvents(frame[frame["step"].isin(steps)].reset_index(drop=True), to_host.steps)
 
 
-def _steps_that_copy(frame: pd.DataFrame, least_copies: int, least_bytes: int) -> set[int]:
-    """Return the steps of ``frame`` with at least ``least_copies`` copies and ``least_bytes`` bytes."""
+def _steps_that_copy(frame: pd.DataFrame, min_copies: int, min_bytes: int) -> set[int]:
+    """Return the steps of ``frame`` with at least ``min_copies`` copies and ``min_bytes`` bytes."""
     totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
-    return set(totals[(totals["count"] >= least_copies) & (totals["sum"] >= least_bytes)].index)
+    return set(totals[(totals["count"] >= min_copies) & (totals["sum"] >= min_bytes)].index)
 
 
 @once
 def checkpoint_calls(context: RuleContext) -> tuple[int, ...]:
     """Return the calls of ``checkpoint_copies`` and the waits for these copies."""
     calls = {int(call) for call in checkpoint_copies(context).frame["call_id"]}
-    return tuple(sorted(calls.union(waits_beside(context, sorted(calls))))) if calls else ()
+    return tuple(sorted(calls.union(waits_for_copies(context, sorted(calls))))) if calls else ()
 
 
 @once
 def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
     """Return the pageable copies of tensors that an operator made on the host directly before the copy.
 
-    The column ``maker`` has this operator, which ran on the same thread after the thread's previous launch. Three kinds are left
-    out: operators inside the data loader's annotation, which are part of loading; handles of ``record_function``; and tensors that
-    are then filled with data that only the host has, such as text converted to numbers row by row.
+    The column ``maker`` names this operator, which ran on the copying thread after the thread's previous launch. The result has no
+    tensors made inside the data loader's annotation, because they are part of loading. It has no handles of ``record_function``,
+    and no tensors that are then filled with data that only the host has, such as text converted to numbers row by row.
     """
     pageable = copies(context, PAGEABLE_TO_DEVICE)
-    calls = [int(c) for c in pageable.frame["call_id"].dropna()]
+    calls = [int(call) for call in pageable.frame["call_id"].dropna()]
     if not calls:  # Without calls, the query below would take seconds to find nothing among five million events.
         return CountedEvents(pageable.frame.assign(maker=""), pageable.steps)
     loading = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader'))"
@@ -151,9 +149,9 @@ def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
         "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
         "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
         "made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name FROM cpu_ops JOIN names USING (name_id) "
-        f"WHERE regexp_matches(name, $2)) o ASOF LEFT JOIN ({reach(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns "
+        f"WHERE regexp_matches(name, $2)) o ASOF LEFT JOIN ({with_latest_end(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns "
         "ASOF LEFT JOIN (SELECT thread_id, start_ns FROM cpu_ops JOIN names USING (name_id) WHERE kind = 'annotation' OR name LIKE '%#%') r ON r.thread_id = o.thread_id AND r.start_ns >= o.end_ns "
-        f"WHERE (d.end_ns IS NULL OR o.start_ns >= d.end_ns) AND NOT (o.name = '{HANDLE}' AND coalesce(r.start_ns - o.end_ns < {HANDLE_NS}, false))) "
+        f"WHERE (d.end_ns IS NULL OR o.start_ns >= d.end_ns) AND NOT (o.name = '{HANDLE_MAKER}' AND coalesce(r.start_ns - o.end_ns < {MAX_HANDLE_NS}, false))) "
         "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker, max(o.end_ns) AS made_ns FROM made o "
         "ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns "
         "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id",

@@ -13,7 +13,7 @@ from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
 from sawtooth.analysis.findings.recorded.interval_sql import calls_within, launches_within
 from sawtooth.analysis.run.model import Action, CodeChange
 
-WAITING = "Synchronize|Memcpy"
+WAITING_CALLS = "Synchronize|Memcpy"
 
 
 @once
@@ -22,11 +22,10 @@ def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
     names = context.recording.named(inside)
     if not names:
         return ()
-    # Search level by level: a recursive query would join all operators at once, with a hundred bytes each.
-    calls, op = _pairs(
+    calls, enclosing = _pairs(
         context,
         "SELECT call_id, cpu_op_id FROM runtime_calls SEMI JOIN (FROM names WHERE regexp_matches(name, ?)) USING (name_id)",
-        WAITING,
+        WAITING_CALLS,
     )
     matching, _ = _pairs(
         context,
@@ -34,18 +33,19 @@ def waiting_calls(context: RuleContext, inside: str) -> tuple[int, ...]:
         names,
     )
     inside_calls: set[int] = set()
-    while len(op):
-        hit = np.isin(op, matching)
-        inside_calls.update(calls[hit].tolist())
-        calls, op = calls[~hit], op[~hit]
-        ops, parents = _pairs(
+    # Each turn goes from an operator to its parent. A recursive query would join all operators at once, with a hundred bytes each.
+    while len(enclosing):
+        is_match = np.isin(enclosing, matching)
+        inside_calls.update(calls[is_match].tolist())
+        calls, enclosing = calls[~is_match], enclosing[~is_match]
+        operators, parents = _pairs(
             context,
             "SELECT cpu_op_id, parent_id FROM cpu_ops WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[])) ORDER BY 1",
-            np.unique(op).tolist(),
+            np.unique(enclosing).tolist(),
         )
-        calls, op = calls[has_operation := np.isin(op, ops)], op[has_operation]
-        op = parents[np.searchsorted(ops, op)]
-        calls, op = calls[op >= 0], op[op >= 0]
+        is_known = np.isin(enclosing, operators)
+        calls, enclosing = calls[is_known], parents[np.searchsorted(operators, enclosing[is_known])]
+        calls, enclosing = calls[enclosing >= 0], enclosing[enclosing >= 0]
     return tuple(sorted(inside_calls))
 
 
@@ -56,7 +56,6 @@ def _pairs(context: RuleContext, sql: str, parameter: Any) -> tuple[NDArray[np.i
     return first, second
 
 
-# Advice for a loop that polls, such as ``while not event.query()``.
 POLL_EARLIER = Action(
     "Poll",
     "events of an earlier step",
@@ -64,32 +63,30 @@ POLL_EARLIER = Action(
 )
 
 
-def begins_polling(context: RuleContext, calls: tuple[int, ...]) -> bool:
+def mostly_polls(context: RuleContext, calls: tuple[int, ...]) -> bool:
     """Return whether most of the waiting ``calls`` are polls of events or streams."""
     sql = "SELECT count(*) FROM named_runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])) AND regexp_matches(name, '(Event|Stream)Query$')"
     return 2 * int(context.recording.rows(sql, [list(calls)])[0][0]) > len(calls)
 
 
 # The last three implement ``tolist()``, ``cpu()`` and ``numpy()``.
-READS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"
-# Operators that summarize a tensor for the host to read or to test. No such operator computes a loss, so training does not need
-# their results.
-SUMMARIES = r"^aten::(norm|linalg_vector_norm|histc|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
-# Results that no backward pass needs: counts of true values, and out-of-place figures from a single number, such as the
+READ_OPERATORS = r"^aten::(item|is_nonzero|_local_scalar_dense|to|_to_copy|copy_)$"
+# Operators that summarize a tensor for the host. No such operator computes a loss, so training does not need the results.
+SUMMARY_OPERATORS = r"^aten::(norm|linalg_vector_norm|histc|isnan|isinf|isfinite|any|all|max|min|amax|amin|argmax|argmin|eq|ne|lt|le|gt|ge|logical_\w+|detach|view|reshape|select|resolve_\w+)$"
+# Matches results that no backward pass needs: counts of true values, and values computed from a single number, such as the
 # perplexity of a loss.
-_FIGURES = f"""regexp_matches(o.name, '^aten::(sum|mean|count_nonzero)$') AND regexp_matches(s.input_types, '^\\["(bool|int|long int)"')
+_IS_FIGURE = f"""regexp_matches(o.name, '^aten::(sum|mean|count_nonzero)$') AND regexp_matches(s.input_types, '^\\["(bool|int|long int)"')
     OR NOT ends_with(o.name, '_') AND NOT regexp_matches(s.input_dims, '[0-9]') AND regexp_matches(s.input_types, '"(float|double|c10::)')
     AND NOT exists (FROM named_cpu_ops n WHERE n.sequence_number = o.sequence_number AND starts_with(n.name, '{AUTOGRAD_NODE}'))"""
-# There may be millions of outermost operators, so the query stores only thread and id of each. Ids are in the order of the
-# starts.
-_ONLY_READ = f"""
+# The query stores only thread and id of each outermost operator, because there may be millions. Ids are in the order of the starts.
+_SERVES_READS = f"""
 WITH outermost AS NOT MATERIALIZED (SELECT o.*, o.start_ns + o.dur_ns AS end_ns, regexp_matches(o.name, $1) AS reads FROM named_cpu_ops o
     WHERE o.kind = 'op' AND (o.parent_id IS NULL OR o.parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation'))),
 calls AS NOT MATERIALIZED (SELECT thread_id, start_ns FROM runtime_calls WHERE call_id IN (SELECT unnest($3::BIGINT[]))),
 waiting AS MATERIALIZED (SELECT DISTINCT r.thread_id, r.cpu_op_id, r.start_ns, r.end_ns FROM calls c
     ASOF JOIN (FROM outermost WHERE reads) r ON c.thread_id = r.thread_id AND c.start_ns >= r.start_ns WHERE c.start_ns < r.end_ns),
 others AS NOT MATERIALIZED (SELECT o.thread_id, o.cpu_op_id FROM outermost o LEFT JOIN signatures s USING (signature_id)
-        WHERE o.reads OR NOT (regexp_matches(o.name, $2) OR coalesce({_FIGURES}, false))
+        WHERE o.reads OR NOT (regexp_matches(o.name, $2) OR coalesce({_IS_FIGURE}, false))
     UNION ALL SELECT thread_id, min(cpu_op_id) - 1 FROM cpu_ops GROUP BY thread_id),
 summing AS (SELECT w.thread_id, unnest(range(o.cpu_op_id + 1, w.cpu_op_id)) AS cpu_op_id
     FROM waiting w ASOF JOIN others o ON w.thread_id = o.thread_id AND w.cpu_op_id > o.cpu_op_id),
@@ -98,33 +95,34 @@ serving AS (SELECT thread_id, start_ns, end_ns FROM waiting
 SELECT gpu_op_id FROM gpu_ops JOIN ({launches_within("serving")}) USING (call_id) ORDER BY 1"""
 
 
-def ops_serving_only(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the GPU operations of all steps that only serve the reads which wait in ``waits``.
+def ops_only_for_reads(context: RuleContext, waits: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the GPU operations of all steps that only serve the reads which wait in the calls ``waits``.
 
-    These are the copy to the host, and the norms, tests and single-number figures directly before it whose result it copies.
+    These are the copy to the host, and the operators directly before the copy that compute the copied number.
     """
-    return tuple(int(row[0]) for row in context.recording.rows(_ONLY_READ, [READS, SUMMARIES, list(waits)]))
+    rows = context.recording.rows(_SERVES_READS, [READ_OPERATORS, SUMMARY_OPERATORS, list(waits)])
+    return tuple(int(row[0]) for row in rows)
 
 
-BULK_BYTES = 1_000_000  # A larger copy is more than figures to print, so the host's next computation uses its data.
-_RIGHT_AFTER = """
+BULK_BYTES = 1_000_000  # The host computes with larger copies, because they are more than figures to print.
+_NEXT_LAUNCHES = """
 WITH copied AS (SELECT max(c.start_ns) AS start_ns, c.thread_id FROM gpu_ops g JOIN runtime_calls c USING (call_id)
     WHERE g.kind = 'memcpy' AND g.bytes >= $1 AND g.gpu_op_id IN (SELECT unnest($2::BIGINT[])) GROUP BY g.gpu_op_id, c.thread_id),
 launching AS (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE gpu_ops > 0)
 SELECT DISTINCT l.call_id FROM copied c ASOF JOIN launching l ON l.thread_id = c.thread_id AND c.start_ns < l.start_ns ORDER BY 1"""
 
 
-def calls_after_bulk_copies(context: RuleContext, served: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the host's next launching call after each large copy among ``served`` (GPU operations).
+def calls_after_bulk_copies(context: RuleContext, operations: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the host's next launching call after each large copy among these GPU operations.
 
-    Python code before these calls works on the copied data.
+    The Python code between a copy and the next launch works on the copied data.
     """
-    return tuple(int(row[0]) for row in context.recording.rows(_RIGHT_AFTER, [BULK_BYTES, list(served)]))
+    return tuple(int(row[0]) for row in context.recording.rows(_NEXT_LAUNCHES, [BULK_BYTES, list(operations)]))
 
 
 @dataclass(frozen=True)
 class NanChecks:
-    """The additions of autograd's anomaly detection in all steps: runtime calls and GPU operations.
+    """Runtime calls and GPU operations that autograd's anomaly detection adds in all steps.
 
     The calls include the waits for the results.
     """
@@ -145,7 +143,7 @@ SELECT call_id, gpu_op_id FROM made LEFT JOIN gpu_ops USING (call_id)"""
 
 @once
 def nan_checks(context: RuleContext) -> NanChecks:
-    """Return the additions of anomaly detection; empty if it is off."""
+    """Return what anomaly detection adds, empty if it is off."""
     if not context.recording.named("^aten::_is_any_true$"):
         return NanChecks((), frozenset())
     rows = context.recording.rows(_NAN_CHECKS, [AUTOGRAD_NODE])
@@ -153,8 +151,8 @@ def nan_checks(context: RuleContext) -> NanChecks:
 
 
 # GradScaler tests the gradients with this operator. Before an optimizer's step it reads the result, unless the optimizer is fused.
-_TESTS_GRADIENTS = "^aten::_amp_foreach_non_finite_check_and_unscale_$"
-_LAST_BEFORE_UPDATES = """
+_GRADIENT_TEST = "^aten::_amp_foreach_non_finite_check_and_unscale_$"
+_READS_BEFORE_UPDATES = """
 WITH updates AS (SELECT thread_id, start_ns FROM named_cpu_ops WHERE starts_with(name, 'Optimizer.step#')),
 outermost AS (SELECT o.thread_id, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.name FROM named_cpu_ops o
     WHERE o.kind = 'op' AND (o.parent_id IS NULL OR o.parent_id IN (SELECT cpu_op_id FROM cpu_ops WHERE kind = 'annotation'))),
@@ -164,21 +162,21 @@ SELECT c.call_id FROM runtime_calls c JOIN reads r ON c.thread_id = r.thread_id 
 
 @once
 def scaler_calls(context: RuleContext) -> frozenset[int]:
-    """Return the calls in which GradScaler reads whether a gradient overflowed; empty without a scaler."""
-    if not context.recording.named(_TESTS_GRADIENTS):
+    """Return the calls in which GradScaler reads whether a gradient overflowed, empty without a scaler."""
+    if not context.recording.named(_GRADIENT_TEST):
         return frozenset()
-    return frozenset(int(call) for (call,) in context.recording.rows(_LAST_BEFORE_UPDATES))
+    return frozenset(int(call) for (call,) in context.recording.rows(_READS_BEFORE_UPDATES))
 
 
-REPEATS = r"^aten::repeat_interleave$"  # This operator waits for the length of its result.
-OUTPUT_SIZE = Action(
+REPEAT_INTERLEAVE = r"^aten::repeat_interleave$"  # This operator waits for the length of its result.
+GIVE_OUTPUT_SIZE = Action(
     "Give",
     "repeat_interleave the length of its result",
     " (output_size=), or gather with indices made on the GPU. The host then does not wait.",
 )
 MASK_OPERATORS = r"^aten::(nonzero|masked_select|_unique|unique_dim|unique_consecutive|argwhere|index_put_|repeat_interleave)"
-# Code that keeps the shape. The shape of a mask's result depends on values on the GPU.
-SAME_SHAPE = (
+# The shape of a mask's result depends on values on the GPU, so the host waits for them. This code keeps the shape.
+SAME_SHAPE_CHANGES = (
     CodeChange(
         "PyTorch",
         "loss = F.cross_entropy(logits[mask], target[mask])   # waits for their number",

@@ -1,8 +1,8 @@
 """Recurrent layers that a library runs as one operator, and which torch.compile does not improve.
 
-Dynamo breaks its graph at ``nn.RNN``, ``nn.GRU`` and ``nn.LSTM`` on purpose. It may leave the following code of the same
-function uncompiled (https://github.com/pytorch/pytorch/issues/141184). With an option to prevent the break, the layer is at
-best as fast as before (https://github.com/pytorch/pytorch/pull/185163).
+Dynamo breaks the graph at ``nn.RNN``, ``nn.GRU`` and ``nn.LSTM`` on purpose. Dynamo may leave the function's code after the layer
+uncompiled (https://github.com/pytorch/pytorch/issues/141184). With an option to prevent the break, the layer is at best as fast as
+before (https://github.com/pytorch/pytorch/pull/185163).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.queries.calls import operators
 
 LAYERS = {"lstm": "nn.LSTM", "gru": "nn.GRU", "rnn_tanh": "nn.RNN", "rnn_relu": "nn.RNN"}
-OF_A_LAYER = r"^aten::(_cudnn_rnn|_cudnn_rnn_backward|miopen_rnn|miopen_rnn_backward)$"
-PACKED = r"^aten::_pack_padded_sequence$"
+LAYER_OPERATORS = r"^aten::(_cudnn_rnn|_cudnn_rnn_backward|miopen_rnn|miopen_rnn_backward)$"
+PACKING_OPERATOR = r"^aten::_pack_padded_sequence$"
 
 
 def recurrent_layer(context: RuleContext) -> str | None:
@@ -20,10 +20,10 @@ def recurrent_layer(context: RuleContext) -> str | None:
 
     None if no layer runs whole sequences.
     """
-    called = operators(context, rf"^aten::({'|'.join(LAYERS)})$").frame["name"]
-    return LAYERS[str(called.iloc[0]).removeprefix("aten::")] if len(called) else None
+    names = operators(context, rf"^aten::({'|'.join(LAYERS)})$").frame["name"]
+    return LAYERS[str(names.iloc[0]).removeprefix("aten::")] if len(names) else None
 
 
 def packs_sequences(context: RuleContext) -> bool:
     """Return whether the layer gets packed sequences, so that each batch launches different work."""
-    return bool(operators(context, PACKED).count)
+    return bool(operators(context, PACKING_OPERATOR).count)

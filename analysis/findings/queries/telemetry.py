@@ -11,7 +11,7 @@ from sawtooth.ingest.quantities.throttling import ReasonKind
 
 
 def throttled_bands(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
-    """Return the bands with clocks reduced for a reason of ``kinds``, and their share of the sampled time."""
+    """Return the bands with clocks reduced for ``kinds`` of reasons, and their share of the sampled time."""
     telemetry = context.telemetry
     if telemetry is None:
         return [], 0.0
@@ -21,13 +21,13 @@ def throttled_bands(context: RuleContext, *kinds: ReasonKind) -> tuple[list[Thro
 
 
 def band_evidence(bands: list[ThrottleBand]) -> list[Row]:
-    """Return the first bands as evidence rows."""
+    """Return the first EVIDENCE_ROWS bands as evidence rows."""
     return [{"reason": band.reason, "start_ns": band.start_ns, "end_ns": band.end_ns} for band in bands[:EVIDENCE_ROWS]]
 
 
 @once
 def memory_use(context: RuleContext) -> tuple[float, float] | None:
-    """Return the peak memory in use and the GPU's memory, bytes; None if not known.
+    """Return the peak memory in use and the GPU's memory, bytes. None if not known.
 
     The peak comes from telemetry, else from the allocator's events.
     """
@@ -44,11 +44,13 @@ def memory_use(context: RuleContext) -> tuple[float, float] | None:
 def idle_by_telemetry_ms(context: RuleContext) -> float | None:
     """Return the ms per step in which no kernel runs, by the steady part of the telemetry.
 
-    None without telemetry, or if kernels are too short for its utilization to be accurate. None for a job of several GPUs too,
-    because a GPU that waits for others in a collective counts as busy.
+    None without telemetry, or if the kernels are too short for accurate utilization. None for a job of several GPUs too, because
+    a GPU that waits for others in a collective counts as busy.
     """
-    busy, step = context.rank.metrics["nvml_gpu_util_mean"].value, context.step_ms
-    if context.run.gpus > 1 or busy is None or not step or not context.rank.facts.kernels_in_counted_steps:
+    busy_share, step_ms = context.rank.metrics["nvml_gpu_util_mean"].value, context.step_ms
+    kernels = context.rank.facts.kernels_in_counted_steps
+    if context.run.gpus > 1 or busy_share is None or not step_ms or not kernels:
         return None
-    kernels = context.rank.facts.kernels_in_counted_steps / max(len(context.rank.counted), 1)
-    return (1 - busy) * step if busy * step * 1e6 >= SHORT_KERNEL_NS * kernels else None
+    kernels_per_step = kernels / max(len(context.rank.counted), 1)
+    is_accurate = busy_share * step_ms * 1e6 >= SHORT_KERNEL_NS * kernels_per_step
+    return (1 - busy_share) * step_ms if is_accurate else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def reach(intervals: str) -> str:
+def with_latest_end(intervals: str) -> str:
     """Return a SELECT of intervals for a join with moments.
 
     Join it as ``ASOF JOIN (…) r ON r.thread_id = m.thread_id AND m.start_ns >= r.start_ns WHERE m.start_ns < r.end_ns``.
@@ -29,6 +29,6 @@ def launches_within(intervals: str) -> str:
 
 def _select_within(calls: str, intervals: str) -> str:
     return (
-        f"SELECT c.* FROM {calls} c ASOF JOIN ({reach(intervals)}) r ON r.thread_id = c.thread_id AND c.start_ns >= r.start_ns "
+        f"SELECT c.* FROM {calls} c ASOF JOIN ({with_latest_end(intervals)}) r ON r.thread_id = c.thread_id AND c.start_ns >= r.start_ns "
         "WHERE c.start_ns < r.end_ns"
     )

@@ -95,7 +95,7 @@ class CountedLaunches:
         """Return the positions of the operations that these operators (kind op) launched."""
         return self._launched_by.of(operators)
 
-    def during(self, operators: I64) -> I64:
+    def launched_during(self, operators: I64) -> I64:
         """Return the positions of the launches on the same threads while one of these operators was open.
 
         Annotations count as operators.
@@ -107,12 +107,12 @@ class CountedLaunches:
         """Return the positions of the launches on these threads in these half-open intervals (absolute ns)."""
         return self._launched_at.within(thread, start, end)
 
-    def begun_in(self, operators: I64) -> I64:
+    def operators_begun_in(self, operators: I64) -> I64:
         """Return the ids of the operators that began while one of these was open, including these."""
         ops = self._ops
         return self._operators(ops.thread[operators], ops.start[operators], ops.end[operators])
 
-    def begun_between(self, operators: I64) -> I64:
+    def operators_begun_between(self, operators: I64) -> I64:
         """Return the ids of the operators that began between the first start and the last end of these.
 
         Each thread has its own first start and last end.
@@ -124,14 +124,14 @@ class CountedLaunches:
         np.maximum.at(last, place, ops.end[operators])
         return self._operators(threads, first, last)
 
-    def backward_of(self, operators: I64) -> I64:
+    def launched_in_backward_of(self, operators: I64) -> I64:
         """Return the positions of the launches inside the autograd nodes of these operators."""
         sequence = self._ops.sequence[operators]
-        return self.during(self._nodes_of_sequence.of(sequence[sequence != NO_SEQUENCE]))
+        return self.launched_during(self._nodes_of_sequence.of(sequence[sequence != NO_SEQUENCE]))
 
-    def in_backward(self) -> I64:
+    def launched_in_backward(self) -> I64:
         """Return the positions of the launches inside autograd's outermost nodes."""
-        return self.during(self._outermost_nodes)
+        return self.launched_during(self._outermost_nodes)
 
     def _operators(self, thread: NDArray[np.int32], start: I64, end: I64) -> I64:
         rows = self._begun.within(thread, start, end)

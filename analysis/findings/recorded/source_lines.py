@@ -21,10 +21,10 @@ from sawtooth.analysis.store.library import Recording
 __all__ = [
     "FRAME",
     "common_line",
+    "dominant_line",
+    "first_user_line",
     "heaviest_function",
-    "in_user_code",
     "is_user_line",
-    "most_from",
     "readable_frame",
     "stale_lines",
     "user_lines",
@@ -96,7 +96,7 @@ def common_line(recording: Recording, device: int, starts_ns: Sequence[int]) -> 
     return readable_frame(without_stale_lines(recording, lines[-1:])[0]) if lines else None
 
 
-def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
+def first_user_line(places: Sequence[Mapping[str, Any]]) -> str | None:
     """Return the first line of the user's own code among ``places`` in words; None if there is none.
 
     ``places`` are sorted, longest first. The text says "most" only for the first place.
@@ -108,7 +108,7 @@ def in_user_code(places: Sequence[Mapping[str, Any]]) -> str | None:
 def heaviest_function(recording: Recording, device: int, *causes: str) -> str | None:
     """Return in words the user's function with most of the time lost to ``causes``.
 
-    The function's time includes the library code that it calls. None without Python calls. ``in_user_code`` is less exact,
+    The function's time includes the library code that it calls. None without Python calls. ``first_user_line`` is less exact,
     because it shows only where the host was in the middle of each gap, and a long gap covers many functions.
     """
     gaps = recording.frame(
@@ -132,7 +132,7 @@ def _host_facts(recording: Recording) -> tuple[list[str], HostFacts]:
     return names_of(recording.cursor), load_host_facts(recording.cursor, 0)
 
 
-def most_from(recording: Recording, python_calls: pd.DataFrame) -> str | None:
+def dominant_line(recording: Recording, python_calls: pd.DataFrame) -> str | None:
     """Return the user's own line that called more than half of the time of ``python_calls``.
 
     ``python_calls`` has the columns id, start_ns and end_ns. None if no line called more than half.

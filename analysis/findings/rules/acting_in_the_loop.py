@@ -2,11 +2,11 @@
 
 What it checks
     Passes of a policy in a reinforcement learning loop: an observation goes to the GPU, a small forward pass follows, and the
-    host reads the action, without a backward pass or a loss in between. Their cost is the time that the replay saves without
-    them.
+    host reads the action. No backward pass and no loss lies between. The cost is the time that the replay saves without these
+    passes.
 Why it costs time
-    A pass over a few observations keeps the GPU busy for microseconds. Most of the time is spent on launches, on reading each
-    action and in the environment's Python code. No CUDA graph can contain these reads, because the environment needs each action.
+    A pass over a few observations keeps the GPU busy for microseconds. Launches, reads of actions and the environment's Python
+    code take most of the time. No CUDA graph can contain the reads, because the environment needs each action.
 What to do
     Run more environments at once, so that one pass serves all of them. Run the policy on the CPU while it is small. A CUDA
     graph only helps the update.
@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loops.acting import Acting, acting, outside_acting
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.loops.acting import Acting, acting, share_outside_acting
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.replay.edits import WithoutCalls, WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -41,10 +41,10 @@ CHANGES = (
         "with torch.inference_mode():\n    action = acting(torch.as_tensor(observation)).argmax(-1).numpy()",
     ),
 )
-MORE_AT_ONCE = Action(
+MORE_ENVIRONMENTS = Action(
     "Act",
     "in more environments at once",
-    ": one pass of the policy then serves all of them. While the policy is this small, also try it on the CPU. Capture a CUDA graph of an update only.",
+    ": one pass of the policy then serves all environments. While the policy is this small, also try it on the CPU. Capture a CUDA graph of the update only.",
 )
 
 
@@ -59,14 +59,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     acting_ms = context.step_ms - updates_ms
     # The environment's Python code takes the same time, wherever the actions are computed.
-    python_ms = context.lost_ms("python_host") * (1 - outside_acting(context, "python_host"))
+    python_ms = context.lost_ms("python_host") * (1 - share_outside_acting(context, "python_host"))
     yield Evidence(
         Advice(
             f"Acting takes {in_words(acting_ms)} of each step, {percent(context.share(acting_ms))} of the time: {_how_often(acts)}, with "
-            f"{in_number(_launches(acts), 'GPU operation')} per pass",
-            MORE_AT_ONCE,
-            note="Not predicted, because each step then contains more samples. At most, it saves the time of the policy's launches, copies and waits. "
-            f"Python code between them still takes {in_words(python_ms)} of each step; most of it is the environment.",
+            f"{in_number(len(acts.ops) / acts.passes, 'GPU operation')} per pass",
+            MORE_ENVIRONMENTS,
+            note="Not predicted, because each step then contains more samples. The gain is at most the time of the policy's launches, copies and waits. "
+            f"Python code between the passes, mostly the environment's, still takes {in_words(python_ms)} of each step.",
             risk="More environments make each round's data larger and older, so the learning rate and the number of updates must change.",
             changes=CHANGES,
         ),
@@ -91,15 +91,10 @@ def _how_often(acts: Acting) -> str:
     )
 
 
-def _launches(acts: Acting) -> float:
-    """Return the GPU operations per pass."""
-    return len(acts.ops) / acts.passes
-
-
 RULE = Rule(
     "acting-in-the-loop",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     explains=Explains(("launch_bound", "python_host", "host_sync"), called="a policy that acts step by step"),
     requires=("steps",),
     threshold=OTHER_CODE,

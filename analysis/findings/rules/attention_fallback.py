@@ -1,10 +1,10 @@
 """Fused attention is called, but it runs unfused or padded.
 
 What it checks
-    Calls of ``scaled_dot_product_attention`` that run its math backend, with separate kernels for products, mask and softmax.
-    It also checks for calls that pad the head size to a multiple of 8 before a fused kernel.
+    Calls of ``scaled_dot_product_attention`` that run the math backend, with separate kernels for products, mask and softmax.
+    Also calls that pad the head size to a multiple of 8 before a fused kernel.
 Why it costs time
-    The math backend writes the score matrix several times, which fused kernels avoid. Padding copies queries, keys and
+    The math backend writes the score matrix several times. Fused kernels never write it. Padding copies queries, keys and
     values.
 What to do
     Find out why no fused kernel was chosen: FP32 inputs with a mask, a head size above 256, a mask that needs a gradient, or
@@ -24,9 +24,9 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.queries.attention import fusing_edits, written_out
+from sawtooth.analysis.findings.queries.attention import fusing_edits, unfused_attention_rows
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step
@@ -34,9 +34,9 @@ from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-MATH = "^aten::_scaled_dot_product_attention_math"
-CALL = "^aten::scaled_dot_product_attention$"
-PADS = ("aten::constant_pad_nd", "aten::pad")
+MATH_BACKEND = "^aten::_scaled_dot_product_attention_math"
+ATTENTION_CALL = "^aten::scaled_dot_product_attention$"
+PADDING_OPERATORS = ("aten::constant_pad_nd", "aten::pad")
 
 CHANGES = (
     CodeChange(
@@ -61,57 +61,64 @@ SIZE_CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if attention's math backend or padding takes a relevant share of the step."""
     gpu = context.rank.gpu
-    math = passes(context, operators(context, MATH).ids).both
-    if gpu is not None and len(math):
-        how = "its math backend, which writes the matrix of scores"
+    math_rows = passes(context, operators(context, MATH_BACKEND).ids).both_passes
+    if gpu is not None and len(math_rows):
+        behaviour = "its math backend, which writes the matrix of scores"
         note = "Predicted with the time of fused kernels for these sizes."
-        yield from _finding(context, math, fusing_edits(*written_out(math), gpu), how, note, advice=(FIND_OUT, CHANGES))
+        yield from _finding(
+            context,
+            math_rows,
+            fusing_edits(*unfused_attention_rows(math_rows), gpu),
+            behaviour,
+            note,
+            advice=(FIND_OUT, CHANGES),
+        )
         return
-    calls = operators(context, CALL)
+    calls = operators(context, ATTENTION_CALL)
     if not calls.count:
         return
-    inside = passes(context, calls.ids).both
-    padding = inside[inside["cpu_op_id"].isin(set(_padding(context)))]
+    attention_rows = passes(context, calls.ids).both_passes
+    padding_rows = attention_rows[attention_rows["cpu_op_id"].isin(set(_operators_in_padding(context)))]
     yield from _finding(
         context,
-        padding,
-        [WithoutOps(tuple(padding["gpu_op_id"].tolist()))],
+        padding_rows,
+        [WithoutOps(tuple(padding_rows["gpu_op_id"].tolist()))],
         "kernels that pad the head size",
         "Predicted without the padding copies; the attention kernels stay.",
         advice=(CHOOSE_SIZE, SIZE_CHANGES),
     )
 
 
-def _padding(context: RuleContext) -> list[int]:
+def _operators_in_padding(context: RuleContext) -> list[int]:
     """Return the padding operators and all operators that they call, at any depth."""
     sql = "SELECT cpu_op_id FROM named_cpu_ops WHERE name IN (SELECT unnest(?::VARCHAR[]))"
-    pads = [int(row[0]) for row in context.recording.rows(sql, [list(PADS)])]
-    return context.launches.begun_in(np.array(pads, np.int64)).tolist()
+    padding = [int(row[0]) for row in context.recording.rows(sql, [list(PADDING_OPERATORS)])]
+    return context.launches.operators_begun_in(np.array(padding, np.int64)).tolist()
 
 
 def _finding(
     context: RuleContext,
     rows: pd.DataFrame,
     edits: list[Edit],
-    how: str,
+    behaviour: str,
     note: str,
     *,
     advice: tuple[Action, tuple[CodeChange, ...]],
 ) -> Iterator[Evidence]:
     action, changes = advice
-    cost = ms_per_step(rows, context.work_steps)
-    if not len(rows) or context.is_trifle(cost):
+    cost_ms = ms_per_step(rows, context.work_steps)
+    if not len(rows) or context.is_negligible(cost_ms):
         return
     yield Evidence(
         Advice(
-            f"scaled_dot_product_attention runs {how}: {in_words(cost)} of each step",
+            f"scaled_dot_product_attention runs {behaviour}: {in_words(cost_ms)} of each step",
             action,
             note=note,
             risk="Fused kernels round differently in the last bits, and dropout draws other random numbers.",
             changes=changes,
         ),
-        lost_ms=cost,
-        cost_ms=cost,
+        lost_ms=cost_ms,
+        cost_ms=cost_ms,
         edits=edits,
         rows=evidence_of(rows, context.work_steps, ("operator",)),
     )
@@ -120,7 +127,7 @@ def _finding(
 RULE = Rule(
     "attention-fallback",
     measure,
-    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    reads=TRACE_SOURCES | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("attention",)),
     requires=("steps", "shapes", "gpu"),
     threshold=CALL_TO_LOOK_AT,

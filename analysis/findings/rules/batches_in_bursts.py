@@ -3,12 +3,12 @@
 What it checks
     Whether some steps wait long for the loader's workers, while most steps do not wait.
 Why it costs time
-    Workers that start together finish together: a burst of batches, then a pause. A deep enough queue evens this out.
+    Workers that start together finish together. So batches come in a burst, and a pause follows. With a deep enough queue, the
+    loop does not wait in this pause.
 What to do
-    Use a deeper queue (prefetch_factor), or make the cost of samples more even. If the loader is also too slow on average, use
-    more workers.
+    Use a deeper queue (prefetch_factor), or make the cost of samples more even.
 When it is wrong
-    The workers are too slow on average. A deeper queue then only delays the wait.
+    The workers are too slow on average. A deeper queue then only delays the wait: use more workers.
 References
     https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader
 """
@@ -19,13 +19,13 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.loading import of_first_read, worker_starts
+from sawtooth.analysis.findings.queries.loading import profiles_first_read, worker_starts
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-LONG_SHARE = 0.5  # Share of a step's time from which a wait counts as a pause.
+MIN_PAUSE_SHARE = 0.5  # Share of the step. A shorter wait is no pause.
 
 CHANGES = (
     CodeChange("PyTorch", "DataLoader(dataset, …, num_workers=8)", "DataLoader(dataset, …, num_workers=8, prefetch_factor=8)"),
@@ -39,21 +39,22 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield an info finding if some steps wait for the loader and at least as many do not."""
-    workers = context.recording.named(LOADS_IN_WORKERS)
-    lost = context.lost_ms("data_wait")
-    if not workers or context.is_trifle(lost) or worker_starts(context).count or of_first_read(context):
-        return  # Other rules cover workers that start again, and the first read from disk.
+    lost_ms = context.lost_ms("data_wait")
+    if not context.recording.named(LOADS_IN_WORKERS) or context.is_negligible(lost_ms):
+        return
+    if worker_starts(context).count or profiles_first_read(context):
+        return  # The rules workers-start-again and slow-first-read report these waits.
     rows = context.recording.rows(
         "SELECT t.step, t.end_ns - t.start_ns, coalesce(sum(g.end_ns - g.start_ns), 0) FROM steps t LEFT JOIN gaps g ON g.step = t.step AND g.device = t.device "
         "AND g.cause = 'data_wait' WHERE t.device = ? AND t.counted GROUP BY 1, 2 ORDER BY 1",
         [context.rank.device],
     )
-    waits = [r for r in rows if r[2] >= LONG_SHARE * r[1]]
-    if not waits or len(waits) * 2 > len(rows):
+    pauses_ns = [wait_ns for _, step_ns, wait_ns in rows if wait_ns >= MIN_PAUSE_SHARE * step_ns]
+    if not pauses_ns or len(pauses_ns) * 2 > len(rows):
         return
     yield Evidence(
         Advice(
-            f"Batches come in bursts: {len(waits)} of {len(rows)} profiled steps wait up to {in_words(max(r[2] for r in waits) / 1e6)} for the loader, the others hardly wait",
+            f"Batches come in bursts: {len(pauses_ns)} of {len(rows)} profiled steps wait up to {in_words(max(pauses_ns) / 1e6)} for the loader, the others hardly wait",
             Action(
                 "Deepen",
                 "the loader's queue with prefetch_factor",
@@ -63,8 +64,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="Each additional batch in the queue takes host memory.",
             changes=CHANGES,
         ),
-        lost_ms=lost,
-        cost_ms=lost,
+        lost_ms=lost_ms,
+        cost_ms=lost_ms,
         confidence="low",
         severity="info",
         rows=context.gap_evidence("data_wait"),
@@ -74,7 +75,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "batches-in-bursts",
     measure,
-    reads=OF_TRACE | {"loader_timing"},
+    reads=TRACE_SOURCES | {"loader_timing"},
     explains=Explains(("data_wait",)),
     requires=("steps",),
     threshold=FEW_LINES,

@@ -4,8 +4,8 @@ What it checks
     Convolutions with a bias whose result goes directly into a batch norm: the kernels that add the bias, and those that sum
     its gradient.
 Why it costs time
-    Batch norm subtracts the mean of each channel, which removes the bias. Adding the bias reads and writes the whole
-    activation; its gradient reads the activation's gradient again.
+    Batch norm subtracts the mean of each channel and so removes the bias. Adding the bias reads and writes the whole
+    activation. Summing the bias's gradient reads the activation's gradient once more.
 What to do
     Set ``bias=False`` in these convolutions.
 When it is wrong
@@ -22,12 +22,12 @@ import pandas as pd
 
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.passes import passes
 from sawtooth.analysis.run.model import Action, CodeChange
 
-BIAS = ("aten::add_", "aten::sum")  # The forward pass adds the bias, the backward pass sums its gradient.
+ADDS_BIAS, SUMS_GRADIENT = "aten::add_", "aten::sum"
 # The query orders only the operators next to convolutions with a bias, because ordering millions of operators takes a second.
 _CONVOLUTIONS = """
 WITH biased AS MATERIALIZED (SELECT cpu_op_id, thread_id, coalesce(parent_id, -1) AS parent FROM cpu_ops JOIN signatures USING (signature_id)
@@ -51,9 +51,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not context.recording.named("^aten::batch_norm$"):
         return
     convolutions = passes(context, [int(row[0]) for row in context.recording.rows(_CONVOLUTIONS)])
-    rows = pd.concat(
-        [part[part["operator"] == name] for part, name in zip((convolutions.forward, convolutions.backward), BIAS, strict=True)]
-    )
+    forward, backward = convolutions.forward, convolutions.backward
+    rows = pd.concat([forward[forward["operator"] == ADDS_BIAS], backward[backward["operator"] == SUMS_GRADIENT]])
     yield from kernel_evidence(
         context,
         rows,
@@ -61,7 +60,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             "Convolutions add a bias that the next batch norm removes again: {cost} of each step",
             Action("Build", "the convolutions before a batch norm with bias=False"),
             note="Predicted without the kernels that add the bias and sum its gradient.",
-            risk="Old checkpoints contain the bias: subtract it from the norm's running mean when you load them.",
+            risk="Old checkpoints contain the bias. Subtract the bias from the norm's running mean when you load such a checkpoint.",
             changes=CHANGES,
         ),
         confidence="high",
@@ -71,7 +70,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "bias-before-norm",
     measure,
-    reads=OF_TRACE | {"shapes"},
+    reads=TRACE_SOURCES | {"shapes"},
     requires=("steps", "shapes"),
     threshold=ONE_LINE,
 )

@@ -7,8 +7,8 @@ Why it costs time
     A cast reads and writes the whole tensor. Under autocast, weights are cast in every forward pass unless the cast is
     cached. FP32 layers between 16-bit layers need casts in both directions.
 What to do
-    Keep the model in bf16 with FP32 master weights in the optimizer, use autocast for a larger part of the code, or compile
-    the model, which fuses casts.
+    Keep the model in bf16 with FP32 master weights in the optimizer. Or use autocast for a larger part of the code. Or compile
+    the model, because the compiler fuses casts.
 When it is wrong
     The casts convert losses and norms to FP32, for accuracy, and take little time.
 References
@@ -23,13 +23,13 @@ from typing import Any
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CHOICE
 from sawtooth.analysis.findings.queries.communication import FSDP
 from sawtooth.analysis.findings.recorded.counted_operations import select_rows
 from sawtooth.analysis.run.model import Action, CodeChange
 
-COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
+COPYING_OPERATORS = ("aten::copy_", "aten::_to_copy", "aten::to")
 
 CHANGES = (
     CodeChange(
@@ -48,15 +48,13 @@ SHARDED = CodeChange(
 
 def is_cast(row: Any) -> bool:
     """Return whether a row of ``step_work`` is a copy between two floating-point dtypes."""
-    types = [t for t in row.types or [] if isinstance(t, str) and ("loat" in t or "alf" in t or t == "double")]
-    return row.operator in COPIES and row.kind == "kernel" and len(set(types[:2])) == 2
+    floating_types = [t for t in row.types or [] if isinstance(t, str) and ("loat" in t or "alf" in t or t == "double")]
+    changes_dtype = len(set(floating_types[:2])) == 2
+    return row.operator in COPYING_OPERATORS and row.kind == "kernel" and changes_dtype
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if casts take a relevant share of the step.
-
-    Autocast adds most casts. Compiling fuses them into other kernels, but the host may then take as long as before.
-    """
+    """Yield a finding if casts take a relevant share of the step."""
     yield from kernel_evidence(
         context,
         select_rows(context.work, is_cast),
@@ -69,7 +67,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="Weights in bf16 without FP32 master copies lose small updates.",
             changes=(SHARDED, *CHANGES) if context.recording.named(FSDP) else CHANGES,
         ),
-        host_may_stay=True,
+        host_may_stay=True,  # Compiling fuses casts into other kernels, but the host may then take as long as before.
         severity="info",
         confidence="low",
     )
@@ -78,7 +76,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "casts",
     measure,
-    reads=OF_TRACE | {"shapes"},
+    reads=TRACE_SOURCES | {"shapes"},
     requires=("steps", "shapes"),
     threshold=CHOICE,
 )

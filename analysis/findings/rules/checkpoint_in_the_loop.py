@@ -1,8 +1,8 @@
 """A checkpoint is written inside the loop.
 
 What it checks
-    Steps that copy many tensors to host memory, or at least two large tensors to pageable memory. In a run without GPU work: the
-    recorded time of ``torch.save`` between steps.
+    Steps that copy many tensors to host memory, or at least two large tensors to pageable memory. In a run without GPU work, the
+    rule uses the recorded time of ``torch.save`` between steps.
 Why it costs time
     ``torch.save`` copies every parameter with a separate wait, and then writes the file. Meanwhile the GPU has no work.
 What to do
@@ -21,15 +21,21 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import severity_of
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Rule, advise
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Judgement, Rule, finding_from
 from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_BESIDE, SAVE_LESS, checkpoint_calls, checkpoint_copies
+from sawtooth.analysis.findings.queries.copies import (
+    FEWER_CHECKPOINTS_RISK,
+    SAVE_ASYNC,
+    SAVE_LESS,
+    checkpoint_calls,
+    checkpoint_copies,
+)
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutHostCause
 from sawtooth.analysis.run.model import CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_bytes, in_words
 
 CHANGES = (
-    SAVE_BESIDE,
+    SAVE_ASYNC,
     CodeChange("Lightning", "ModelCheckpoint(every_n_train_steps=2)", "ModelCheckpoint(every_n_train_steps=1000)"),
     CodeChange("Transformers", "TrainingArguments(save_steps=2)", "TrainingArguments(save_steps=1000)"),
 )
@@ -42,37 +48,37 @@ LESS_OFTEN = CodeChange(
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if copying the state to the host costs a relevant share of the steady steps."""
-    saved = checkpoint_copies(context)
-    if not len(saved.frame):
+    state_copies = checkpoint_copies(context)
+    if not len(state_copies.frame):
         return
-    first, last = int(saved.frame["start_ns"].min()), int(saved.frame["end_ns"].max())
-    after = context.recording.rows(
+    first, last = int(state_copies.frame["start_ns"].min()), int(state_copies.frame["end_ns"].max())
+    calls_after_copies = context.recording.rows(
         "SELECT DISTINCT o.call_id FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
         "WHERE g.device = ? AND g.cause = 'python_host' AND g.end_ns > ? AND g.start_ns < ? + 1000000000 AND g.end_ns - g.start_ns > 200000 AND o.call_id IS NOT NULL",
         [context.rank.device, first, last],
     )
     edits: list[Edit] = [
-        WithoutHostCause("python_host", calls=tuple(sorted(int(r[0]) for r in after))),
+        WithoutHostCause("python_host", calls=tuple(sorted(int(call) for (call,) in calls_after_copies))),
         WithoutCalls(checkpoint_calls(context)),
     ]
-    lost = context.lost_ms("host_sync") + context.lost_ms("python_host")
-    if context.is_trifle(lost):
+    lost_ms = context.lost_ms("host_sync") + context.lost_ms("python_host")
+    if context.is_negligible(lost_ms):
         return
-    steps = saved.frame["step"].nunique()
-    size = float(saved.frame["bytes"].fillna(0).sum()) / max(steps, 1)
+    steps_with_copies = state_copies.frame["step"].nunique()
+    bytes_per_checkpoint = float(state_copies.frame["bytes"].fillna(0).sum()) / max(steps_with_copies, 1)
     yield Evidence(
         Advice(
-            f"{in_bytes(size)} of tensors are copied to the host in {steps} of {saved.steps} steps, as a checkpoint does: {in_words(lost)} of each step on average",
+            f"{in_bytes(bytes_per_checkpoint)} of tensors are copied to the host in {steps_with_copies} of {state_copies.steps} steps, as a checkpoint does: {in_words(lost_ms)} of each step on average",
             SAVE_LESS,
             note="Predicted by the replay without the copies and the host's work around them.",
-            risk=LOSES_MORE,
+            risk=FEWER_CHECKPOINTS_RISK,
             changes=CHANGES,
         ),
-        lost_ms=lost,
-        cost_ms=lost,
+        lost_ms=lost_ms,
+        cost_ms=lost_ms,
         edits=edits,
-        rows=saved.rows(),
-        places=saved.places(),
+        rows=state_copies.rows(),
+        places=state_copies.places(),
     )
 
 
@@ -85,20 +91,20 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     advice = Advice(
         f"Checkpoints between training steps take {in_words(saving_ms)} of each {in_words(host.total_ms)} step on average",
         SAVE_LESS,
-        note="The time of the steps in which the loop saved, beyond that of usual steps.",
-        risk=LOSES_MORE,
+        note="This is the extra time of the steps in which the loop saves, compared with other steps.",
+        risk=FEWER_CHECKPOINTS_RISK,
         changes=(LESS_OFTEN, *CHANGES[1:]),
     )
     judgement = Judgement(severity_of(saving_ms / host.total_ms), "medium", ceiling_ms_per_step=saving_ms)
-    yield advise(RULE.slug, Evidence(advice), judgement, RULE.explains)
+    yield finding_from(RULE.slug, Evidence(advice), judgement, RULE.explains)
 
 
 RULE = Rule(
     "checkpoint-in-the-loop",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     explains=Explains(("host_sync", "python_host"), called="checkpoints in the loop"),
     requires=("steps",),
     threshold=ONE_LINE,
-    of_the_host=check_host,
+    host_check=check_host,
 )

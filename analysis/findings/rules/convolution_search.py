@@ -1,8 +1,8 @@
 """cuDNN searches for convolution algorithms inside the run.
 
 What it checks
-    Convolutions of the counted steps that launch many kernels (one operator needs one to four), and in which the host waits for
-    the GPU. In these, cuDNN tries algorithms one after another and times each.
+    Convolutions of the counted steps that launch many kernels, and in which the host waits for the GPU. In such a convolution,
+    cuDNN tries algorithms one after another and times each. Other convolutions launch one to four kernels.
 Why it costs time
     With ``cudnn.benchmark``, the search runs for every new input shape. It waits for the GPU after each trial and takes
     hundreds of milliseconds in total.
@@ -10,8 +10,7 @@ What to do
     Keep shapes the same (crop, pad, drop the last partial batch), or turn the search off: ``torch.backends.cudnn.benchmark =
     False``.
 When it is wrong
-    The profiled steps are the first ones of the run, which search once for each shape. Profile later steps. A convolution by
-    Fourier transforms also launches many kernels in every step, but it does not wait, so it gives no finding.
+    The profiled steps are the first ones of the run, in which cuDNN searches once for each shape. Profile later steps.
     No rule advises to turn the search on, because a trace cannot show the time of an algorithm that was not tried. With cuDNN
     9, the search changed a ResNet step by 0.1 % on an H200, in bf16 channels-last and in TF32 channels-first.
 References
@@ -23,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -45,24 +44,24 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if convolutions that search cost a relevant share of the step."""
     searches = searching_convolutions(context)
-    ms = context.of_run(searches.ms)
-    if not searches.count or context.is_trifle(ms):
+    search_ms = context.scaled_to_run(searches.ms)
+    if not searches.count or context.is_negligible(search_ms):
         return
     waits_ms = context.lost_ms("launch_bound", "host_sync", "allocator", "python_host", owner="idle")
     yield Evidence(
         Advice(
-            f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} per step, which takes the host {in_words(ms)}",
+            f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} per step, which takes the host {in_words(search_ms)}",
             Action(
                 "Keep",
                 "input shapes the same from step to step",
                 ", or turn the search off: torch.backends.cudnn.benchmark = False.",
             ),
             note="Not predicted: without the search, cuDNN still plans each convolution for every new shape, in about a millisecond.",
-            risk="Without the search, cuDNN chooses by a heuristic, which is slower for a few shapes.",
+            risk="Without the search, a heuristic chooses the algorithms. For a few shapes, its choice is slower.",
             changes=CHANGES,
         ),
-        lost_ms=min(ms, waits_ms),  # the host also searches while the GPU works
-        cost_ms=ms,
+        lost_ms=min(search_ms, waits_ms),  # A part of the search overlaps with GPU work.
+        cost_ms=search_ms,
         confidence="high",
         rows=searches.rows(),
         places=searches.places(),
@@ -72,7 +71,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "convolution-search",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     explains=Explains(("launch_bound",), called="cuDNN's search for convolution algorithms"),
     requires=("steps",),
     threshold=FEW_LINES,

@@ -1,15 +1,15 @@
 """The copy of the next batch does not overlap with computation.
 
 What it checks
-    Time in which the GPU only copies from the host (exposed copies). It checks asynchronous copies, which use pinned memory
-    but run on the stream of the kernels.
+    Time in which the GPU only copies from the host (exposed copies). Only asynchronous copies count. They use pinned memory, but
+    run on the stream of the kernels.
 Why it costs time
-    Copies use separate hardware engines, but the work of one stream runs in order. So the step's first kernel waits for the
-    copy of its batch.
+    Copies and kernels could run at the same time, but the work of one stream runs in order. So the step's first kernel waits
+    for the copy of its batch.
 What to do
     Copy the next batch on a second stream during this step's computation, and let the compute stream wait for it.
 When it is wrong
-    The GPU has no memory for one more batch. Or the loader is the limit; then overlap changes nothing.
+    The GPU has no memory for one more batch. Or the loader is the limit, so overlap changes nothing.
 References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-streams
 """
@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.copies import copies, of_the_batch
+from sawtooth.analysis.findings.queries.copies import batch_transfer_note, copies
 from sawtooth.analysis.knowledge.hardware import LINK_FULL
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -52,22 +52,23 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if exposed asynchronous copies from the host cost a relevant share of the step."""
     inputs = copies(context, "(?i)HtoD|HostToDevice")
     inputs = inputs.where(~inputs.frame["name"].str.contains("pageable", case=False))
-    lost = sum(context.lost_ms(cause, owner="exposed_memcpy") for cause in ("unattributed", "copy"))
-    if not len(inputs.frame) or context.is_trifle(min(lost, inputs.ms)):
+    exposed_ms = sum(context.lost_ms(cause, owner="exposed_memcpy") for cause in ("unattributed", "copy"))
+    lost_ms = min(exposed_ms, inputs.ms)
+    if not len(inputs.frame) or context.is_negligible(lost_ms):
         return
     if context.share(inputs.ms) >= LINK_FULL:
         return  # The step cannot be shorter than these copies, with or without overlap.
-    size = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
+    bytes_per_step = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
     yield Evidence(
         Advice(
-            f"The GPU only copies for {in_words(min(lost, inputs.ms))} of each step: {in_bytes(size)} of input{of_the_batch(context, inputs)} that no kernel overlaps",
+            f"The GPU only copies for {in_words(lost_ms)} of each step: {in_bytes(bytes_per_step)} of input{batch_transfer_note(context, inputs)} that no kernel overlaps",
             Action("Copy", "the next batch on a second stream during this step's computation"),
             note="Predicted by the replay without the copies, as if they were fully overlapped.",
-            risk="One more batch takes GPU memory. Without record_stream, the allocator may reuse its memory too early.",
+            risk="One more batch takes GPU memory. Without record_stream, the allocator may reuse the batch's memory too early.",
             changes=CHANGES,
         ),
-        lost_ms=min(lost, inputs.ms),
-        cost_ms=min(lost, inputs.ms),
+        lost_ms=lost_ms,
+        cost_ms=lost_ms,
         edits=[WithoutOps(inputs.ids, host_too=False)],
         rest="the waits around these copies",
         confidence="high",
@@ -79,7 +80,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "copies-not-overlapped",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     requires=("steps",),
     threshold=FEW_LINES,
 )

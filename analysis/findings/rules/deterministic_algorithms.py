@@ -2,10 +2,10 @@
 
 What it checks
     Kernels that fill new tensors, launched by ``aten::empty`` and similar operators.
-    ``torch.use_deterministic_algorithms(True)`` adds one for every allocated tensor.
+    ``torch.use_deterministic_algorithms(True)`` adds one such kernel for every allocated tensor.
 Why it costs time
     New memory is written twice: first with NaN, then with the result. The host launches one more kernel for each operator. Some
-    operators (scatter, index, backward passes of convolutions) also have a faster algorithm, which this mode forbids.
+    operators (scatter, index, backward passes of convolutions) also have a faster algorithm, which deterministic mode forbids.
 What to do
     Use deterministic algorithms only for debugging. If results must repeat bit for bit,
     ``torch.utils.deterministic.fill_uninitialized_memory = False`` removes the fills.
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
@@ -50,14 +50,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         context.work[context.work["gpu_op_id"].isin(fills)],
         Advice(
-            "Deterministic algorithms are on: {kernels} per step fill memory that is overwritten at once, {cost} of each step",
+            "Deterministic algorithms are on: {kernels} per step fill memory before it is overwritten, {cost} of each step",
             Action(
                 "Turn",
                 "deterministic algorithms off",
                 ", or at least the fills: torch.utils.deterministic.fill_uninitialized_memory = False.",
             ),
             note="Predicted without the fills. The cost of the slower algorithms is not included.",
-            risk="Without the fills, results still repeat. Without deterministic algorithms, they differ in the last bits from run to run.",
+            risk="Without the fills, results still repeat. Without deterministic algorithms, results differ in the last bits from run to run.",
             changes=CHANGES,
         ),
         confidence="high",
@@ -67,7 +67,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "deterministic-algorithms",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     explains=Explains(("launch_bound",), called="fills of new memory"),
     requires=("steps",),
     threshold=ONE_LINE,

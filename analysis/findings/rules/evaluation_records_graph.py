@@ -7,7 +7,7 @@ Why it costs time
 What to do
     Run the evaluation under ``torch.inference_mode()`` (or ``no_grad``).
 When it is wrong
-    The backward pass exists, but runs outside the profiled steps (accumulation, another thread).
+    The backward pass runs outside the profiled steps, for example after several accumulated batches.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.autograd.grad_mode.inference_mode.html
 """
@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number
 
 LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
-# Share of the layers. Casts of weights have sequence numbers even under no_grad, but layers only if the graph is recorded.
-MIN_SHARE = 0.5
+# Share of the layers with a sequence number. Under no_grad, casts of weights have such numbers, but layers have none.
+MIN_NUMBERED_SHARE = 0.5
 
 CHANGES = (
     CodeChange(
@@ -46,7 +46,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         [LAYERS, context.rank.device],
     )
     layers, numbered, backward = rows[0]
-    if backward or not layers or numbered < MIN_SHARE * layers:
+    if backward or not layers or numbered < MIN_NUMBERED_SHARE * layers:
         return
     steps = max(len(context.rank.counted), 1)
     yield Evidence(
@@ -55,10 +55,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Put",
                 "the loop under torch.inference_mode()",
-                ": activations are then freed at once. This leaves memory for a larger batch.",
+                ": PyTorch then frees activations at once. This leaves memory for a larger batch.",
             ),
-            note="Not predicted: this mainly saves memory. It saves time only if the host or memory is the limit.",
-            risk="Tensors made in inference mode cannot be used in autograd later; no_grad allows that.",
+            note="Not predicted: the change mainly saves memory. It saves time only if the host or memory is the limit.",
+            risk="Tensors made in inference mode cannot be used in autograd later. Tensors made under no_grad can.",
             changes=CHANGES,
         ),
         severity="warning",
@@ -72,6 +72,6 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "evaluation-records-graph",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     requires=("steps",),
 )

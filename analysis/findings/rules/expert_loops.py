@@ -1,8 +1,8 @@
 """Experts are computed one after the other.
 
 What it checks
-    Repeated forward products with weights of the same shape and different numbers of rows. This is a loop over the experts of
-    a mixture of experts, each with its own tokens.
+    Repeated forward products with weights of one shape and different numbers of rows, as in a loop over the experts of a
+    mixture of experts. Each expert gets its own number of tokens.
 Why it costs time
     Every expert launches separate small kernels to select, multiply and add its tokens. Often the host first reads back the
     number of tokens.
@@ -10,8 +10,8 @@ What to do
     Sort tokens by expert and multiply them in one grouped product (``torch._grouped_mm``, MegaBlocks, ScatterMoE). Or give
     every expert a fixed capacity and use ``torch.bmm``.
 When it is wrong
-    There are few large experts, and each keeps the GPU busy. Branches of a network with inputs of several lengths also look like
-    this.
+    There are few large experts, and each keeps the GPU busy. A network whose branches get inputs of several lengths looks like
+    a loop over experts.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.grouped_mm.html
 """
@@ -25,17 +25,18 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
-from sawtooth.analysis.findings.queries.passes import Passes, at_once, in_backward, passes
+from sawtooth.analysis.findings.queries.passes import Passes, backward_op_ids, merged_body_edits, passes
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.kernel_work import product_work
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-FEWEST = 4  # Experts in a loop. Three consecutive products with different row counts can be an encoder and a decoder.
-LONGEST = 4  # An expert has at most this many products: gate, up, down and one more.
-UNLIKE = 3  # Fewest different row counts in a loop.
+MIN_EXPERTS = 4  # Three consecutive products with different row counts can be an encoder and a decoder.
+MAX_PRODUCTS = 4  # Products of an expert: gate, up, down and one more.
+MIN_ROW_COUNTS = 3  # Different row counts in a loop. A batch that is processed in equal parts has only one.
+ProductSize = tuple[float, float, float]  # Rows, columns and inner dimension.
 
 CHANGES = (
     CodeChange(
@@ -56,26 +57,33 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if running loops over experts at once would save a relevant share of the step."""
     products = context.work[(context.work["category"] == "gemm") & context.work["flop_op_id"].notna()]
-    calls = products[~products["gpu_op_id"].isin(in_backward(context))].sort_values("start_ns").drop_duplicates("flop_op_id")
+    calls = (
+        products[~products["gpu_op_id"].isin(backward_op_ids(context))].sort_values("start_ns").drop_duplicates("flop_op_id")
+    )
     loops = [loop for _, part in calls.groupby("step") for loop in _loops(part)]
     if not loops:
         return
-    bodies = [(_work_of(context, [op for body in loop for op in body]), len(loop)) for loop in loops]
-    edits = [edit for body, times in bodies for part in (body.forward, body.backward) for edit in at_once(part, times)]
-    rows = pd.concat([body.both for body, _ in bodies])
-    predicted = context.predict_ms(edits)
-    if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
+    loop_passes = [(_loop_passes(context, [op for body in loop for op in body]), len(loop)) for loop in loops]
+    edits = [
+        edit
+        for both, experts in loop_passes
+        for one_pass in (both.forward, both.backward)
+        for edit in merged_body_edits(one_pass, experts)
+    ]
+    rows = pd.concat([both.both_passes for both, _ in loop_passes])
+    predicted_ms = context.predict_ms(edits)
+    if predicted_ms is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted_ms):
         return
-    steps, longest = context.work_steps, max(len(loop) for loop in loops)
+    steps, most_experts = context.work_steps, max(len(loop) for loop in loops)
     yield Evidence(
         Advice(
-            f"{longest} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
+            f"{most_experts} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Sort", "tokens by expert and compute all experts in one grouped product"),
-            note="Predicted with one iteration of each loop that does the work of all. The launches of the other iterations are removed.",
-            risk="Sums are added in another order. With a fixed capacity, tokens above it are dropped.",
+            note="Predicted with one iteration of each loop that does the work of all its iterations. The launches of the other iterations are removed.",
+            risk="Sums are added in another order. With a fixed capacity, tokens beyond the capacity are dropped.",
             changes=CHANGES,
         ),
-        lost_ms=context.step_ms - predicted,
+        lost_ms=context.step_ms - predicted_ms,
         edits=edits,
         rows=evidence_of(rows, steps, ("operator",)),
         threshold_for="gain",
@@ -87,63 +95,70 @@ def _loops(calls: pd.DataFrame) -> list[list[tuple[int, ...]]]:
 
     A loop is a list of bodies; a body is the tuple of its products' ids.
     """
-    # Rows, columns and inner dimension by operator and input shapes. Each combination is computed once, because loops repeat it.
-    sizes: dict[tuple[Any, Any], tuple[float, float, float] | None] = {}
-    keys: list[tuple[float, float, float] | None] = []
-    for operator, signature, dims, strides in zip(
-        *(calls[name].tolist() for name in ("flop_operator", "flop_signature_id", "flop_dims", "flop_strides")), strict=True
-    ):
-        if (operator, signature) not in sizes:
-            work = product_work(operator, dims, strides, "bf16")
-            product = work.products[0] if work is not None else None
-            is_expert = product is not None and product.batch == 1
-            sizes[operator, signature] = (product.m, product.n, product.k) if product is not None and is_expert else None
-        keys.append(sizes[operator, signature])
-    weights = [key and key[1:] for key in keys]
+    sizes = _product_sizes(calls)
+    weights = [size and size[1:] for size in sizes]
     ids = [int(op) for op in calls["flop_op_id"]]
-    loops, at = [], 0
-    while at < len(keys):
-        again = [p for p in range(1, LONGEST + 1) if weights[at] is not None and weights[at] in weights[at + p : at + p + 1]]
-        period = next((p for p in again if _repeats(keys, at, p) >= FEWEST), 0)
-        times = _repeats(keys, at, period) if period else 0
-        rows = {key[0] for key in keys[at : at + period * times] if key is not None}
-        if times and len(rows) >= UNLIKE:
-            loops.append([tuple(ids[at + i * period : at + (i + 1) * period]) for i in range(times)])
-            at += period * times
+    loops, start = [], 0
+    while start < len(sizes):
+        periods = [
+            period
+            for period in range(1, MAX_PRODUCTS + 1)
+            if weights[start] is not None and weights[start] in weights[start + period : start + period + 1]
+        ]
+        period = next((p for p in periods if _repetitions(sizes, start, p) >= MIN_EXPERTS), 0)
+        experts = _repetitions(sizes, start, period) if period else 0
+        row_counts = {size[0] for size in sizes[start : start + period * experts] if size is not None}
+        if experts and len(row_counts) >= MIN_ROW_COUNTS:
+            loops.append([tuple(ids[start + i * period : start + (i + 1) * period]) for i in range(experts)])
+            start += period * experts
         else:
-            at += 1
+            start += 1
     return loops
 
 
-def _repeats(keys: Sequence[tuple[float, float, float] | None], at: int, period: int) -> int:
-    """Return how often the ``period`` products from position ``at`` repeat with weights of the same shape.
+def _product_sizes(calls: pd.DataFrame) -> list[ProductSize | None]:
+    """Return the size of each product, None for batched products; computed once for equal input shapes."""
+    known_sizes: dict[tuple[Any, Any], ProductSize | None] = {}
+    sizes: list[ProductSize | None] = []
+    for operator, signature, dims, strides in zip(
+        *(calls[name].tolist() for name in ("flop_operator", "flop_signature_id", "flop_dims", "flop_strides")), strict=True
+    ):
+        if (operator, signature) not in known_sizes:
+            work = product_work(operator, dims, strides, "bf16")
+            product = work.products[0] if work is not None else None
+            is_single = product is not None and product.batch == 1
+            known_sizes[operator, signature] = (product.m, product.n, product.k) if product is not None and is_single else None
+        sizes.append(known_sizes[operator, signature])
+    return sizes
+
+
+def _repetitions(sizes: Sequence[ProductSize | None], start: int, period: int) -> int:
+    """Return how often the ``period`` products from ``start`` repeat with weights of the same shape.
 
     All products of one body must have the same number of rows.
     """
-    weights = [key[1:] if key is not None else None for key in keys[at : at + period]]
-    times = 0
+    weights = [size[1:] if size is not None else None for size in sizes[start : start + period]]
+    repetitions = 0
     while True:
-        body = keys[at + times * period : at + (times + 1) * period]
-        if (
-            len(body) < period
-            or None in body
-            or [key[1:] for key in body if key] != weights
-            or len({key[0] for key in body if key}) != 1
-        ):
-            return times
-        times += 1
+        body = sizes[start + repetitions * period : start + (repetitions + 1) * period]
+        if len(body) < period or None in body:
+            return repetitions
+        body_weights, row_counts = [size[1:] for size in body if size], {size[0] for size in body if size}
+        if body_weights != weights or len(row_counts) != 1:
+            return repetitions
+        repetitions += 1
 
 
-def _work_of(context: RuleContext, products: list[int]) -> Passes:
+def _loop_passes(context: RuleContext, products: list[int]) -> Passes:
     """Return the launches between the first and the last product of a loop, and their backward passes."""
-    begun = context.launches.begun_between(np.array(products, np.int64))
-    return passes(context, begun.tolist())
+    operators = context.launches.operators_begun_between(np.array(products, np.int64))
+    return passes(context, operators.tolist())
 
 
 RULE = Rule(
     "expert-loops",
     measure,
-    reads=OF_TRACE | {"shapes"},
+    reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(("launch_bound",), called="experts computed one after the other"),
     requires=("steps", "shapes"),
     threshold=OTHER_CODE,

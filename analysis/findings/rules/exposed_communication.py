@@ -1,19 +1,18 @@
 """Communication runs while no kernel computes.
 
 What it checks
-    Time in which only collectives run (owner ``exposed_comm``). If the traces of the other ranks show waiting for late ranks,
-    this waiting is not included.
+    Time in which only collectives run (owner ``exposed_comm``). Waits for late ranks are not included if the traces of the other
+    ranks show them.
 Why it costs time
     DDP and FSDP send gradients and weights during the backward pass. Communication that does not overlap makes the step
     longer.
 What to do
     The change depends on the job's parallelism. With data parallel, overlap communication with the backward pass (buckets),
     send fewer bytes, or accumulate under ``no_sync``. With FSDP, prefetch. With tensor parallel, also shard the sequence. In a
-    pipeline, use more micro-batches. If large collectives reach less than a tenth of the link's bandwidth, find out which path
-    they take instead of the link.
+    pipeline, use more micro-batches. If large collectives reach less than a tenth of the link's bandwidth, find out which other
+    path they take.
 When it is wrong
-    The run waits for a late rank. With the traces of all ranks, this waiting is a separate cause, and the late rank is the
-    problem to solve.
+    The run waits for a late rank. The traces of all ranks show this wait as a separate cause. Then find out why the rank is late.
 References
     https://docs.pytorch.org/docs/stable/notes/ddp.html
 """
@@ -24,7 +23,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.communication import Purpose, bus_gb_s, overlap_limit_ms, purpose_of
 from sawtooth.analysis.knowledge.hardware import link_of
@@ -87,7 +86,7 @@ LINK_CHANGES = (
     ),
 )
 BUCKETS_RISK = "Compressed gradients lose precision. Accumulation makes the batch of an update larger."
-BESIDE_RISK = "Communication that overlaps with kernels takes some of their multiprocessors and memory bandwidth."
+OVERLAP_RISK = "Communication that overlaps with kernels takes some of their multiprocessors and memory bandwidth."
 OVERLAP = Action(
     "Overlap",
     "communication with the backward pass",
@@ -121,8 +120,8 @@ ACTIONS: dict[Purpose | None, tuple[Action, tuple[CodeChange, ...]]] = {
     "optimizer": (
         Action(
             "Overlap",
-            "the optimizer's communication with its own work",
-            ": begin each gather or reduction before the update that needs it.",
+            "the optimizer's communication with the optimizer's updates",
+            ": begin each gather or reduction before the update that needs the result.",
         ),
         ASYNC_CHANGES,
     ),
@@ -131,8 +130,9 @@ ACTIONS: dict[Purpose | None, tuple[Action, tuple[CodeChange, ...]]] = {
         ASYNC_CHANGES,
     ),
 }
-SLOW_LINK = 0.1  # Share of the link's bandwidth. Large messages reach 75 to 90 %. Below a tenth, they do not use this link.
-SLOW = Action(
+# Share of the link's bandwidth. Large messages reach 75 to 90 %. If they reach less than a tenth, they use another path.
+SLOW_LINK_SHARE = 0.1
+FIND_PATH = Action(
     "Find",
     "out why the link is slow",
     ": large collectives reach {reached:.2g} of the {peak:.0f} GB/s of {name}. Look at the path that NCCL or RCCL chose.",
@@ -143,41 +143,41 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if communication alone takes a relevant share of the lead rank's step."""
     rows = [row for row in context.rank.ledger if row.owner == "exposed_comm"]
     # The rule straggling-rank reports waiting for a late rank. Without other ranks, the time may be either.
-    transfer = sum(context.ledger_ms(row) for row in rows if row.cause != "comm_wait")
-    if context.is_trifle(transfer):
+    transfer_ms = sum(context.ledger_ms(row) for row in rows if row.cause != "comm_wait")
+    if context.is_negligible(transfer_ms):
         return
-    alone = all(row.cause not in ("comm_wait", "comm_transfer") for row in rows)
+    single_trace = all(row.cause not in ("comm_wait", "comm_transfer") for row in rows)
     action, changes = _advice(context)
     most_hidden_ms = overlap_limit_ms(context)
-    bound = (
+    limit_note = (
         f" Overlap can hide at most {in_words(most_hidden_ms)}, because the rest of the step has no computation to overlap with."
-        if most_hidden_ms < transfer
+        if most_hidden_ms < transfer_ms
         else ""
     )
-    if alone:
-        action = replace(action, how=f"{action.how} Add the traces of the other ranks to tell waiting from transfer.")
+    if single_trace:
+        action = replace(action, how=f"{action.how} Add the traces of the other ranks to separate waiting from transfer.")
     yield Evidence(
         Advice(
-            f"The GPU only communicates for {in_words(transfer)} of each step"
-            + (": transfer, or waiting for a late rank" if alone else ""),
+            f"The GPU only communicates for {in_words(transfer_ms)} of each step"
+            + (": transfer, or waiting for a late rank" if single_trace else ""),
             action,
-            note=f"Not predicted: how much can be overlapped depends on the order of the work.{bound}",
-            risk=BUCKETS_RISK if changes is DDP_CHANGES else BESIDE_RISK,
+            note=f"Not predicted: how much can be overlapped depends on the order of the work.{limit_note}",
+            risk=BUCKETS_RISK if changes is DDP_CHANGES else OVERLAP_RISK,
             changes=changes,
         ),
-        lost_ms=transfer if action.verb != "Overlap" else min(transfer, most_hidden_ms),
-        cost_ms=transfer,
-        confidence="low" if alone else "medium",
+        lost_ms=transfer_ms if action.verb != "Overlap" else min(transfer_ms, most_hidden_ms),
+        cost_ms=transfer_ms,
+        confidence="low" if single_trace else "medium",
         rows=context.gap_evidence("comm_wait", "comm_transfer", "unattributed"),
     )
 
 
 def _advice(context: RuleContext) -> tuple[Action, tuple[CodeChange, ...]]:
     """Return the action and the code: for a link far below its bandwidth, or else for the job's layout."""
-    gpu, reached = context.rank.gpu, bus_gb_s(context)
+    gpu, reached_gb_s = context.rank.gpu, bus_gb_s(context)
     link = link_of(gpu.name, "gpus") if gpu is not None else None
-    if link is not None and reached is not None and reached < SLOW_LINK * link.gb_s:
-        return replace(SLOW, how=SLOW.how.format(reached=reached, name=link.name, peak=link.gb_s)), LINK_CHANGES
+    if link is not None and reached_gb_s is not None and reached_gb_s < SLOW_LINK_SHARE * link.gb_s:
+        return replace(FIND_PATH, how=FIND_PATH.how.format(reached=reached_gb_s, name=link.name, peak=link.gb_s)), LINK_CHANGES
     purpose = purpose_of(context)
     return ACTIONS.get(purpose, ACTIONS[None])
 
@@ -185,7 +185,7 @@ def _advice(context: RuleContext) -> tuple[Action, tuple[CodeChange, ...]]:
 RULE = Rule(
     "exposed-communication",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     requires=("steps",),
     threshold=OTHER_CODE,
 )

@@ -1,15 +1,14 @@
 """Large bf16 products could run faster in FP8.
 
 What it checks
-    On GPUs with FP8 tensor cores: the share of the step in large 16-bit matrix products that run near their peak. Their
-    dimensions must be multiples of 16, which FP8 products need.
+    The share of the step in large 16-bit matrix products that run near their peak, on GPUs with FP8 tensor cores. The products'
+    dimensions must be multiples of 16, as FP8 needs.
 Why it costs time
-    FP8 has twice the peak and half the memory traffic. These kernels cannot become faster in another way.
+    FP8 has twice the peak and half the memory traffic. A 16-bit product near its peak cannot become much faster in 16 bits.
 What to do
     Use FP8 linear layers from torchao or Transformer Engine, with dynamic scaling.
 When it is wrong
-    The products are small or memory-bound: the scaling kernels then cost more than FP8 saves. Far below the peak, something
-    else limits a product, and twice the peak does not help. Check the loss curve when you train in FP8.
+    The products are small or memory-bound, so the scaling kernels cost more than FP8 saves.
 References
     https://github.com/pytorch/ao/tree/main/torchao/float8
 """
@@ -24,7 +23,7 @@ import pandas as pd
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import retimed_products
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FP8
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
@@ -33,9 +32,9 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 FP8_MULTIPLE = 16  # PyTorch's scaled product rejects other sizes.
-# Share of the 16-bit peak. Something other than the peak limits a product below half of it. cuBLAS reaches 0.6 to 0.8 with large
-# sizes, and less under a power limit.
-NEAR_PEAK = 0.5
+# Share of the 16-bit peak. cuBLAS reaches 0.6 to 0.8 with large sizes, and less under a power limit. Something other than the
+# peak limits a slower product, so twice the peak does not help.
+NEAR_PEAK_SHARE = 0.5
 LARGE_FLOPS = 2 * 4096**3  # Products smaller than about 4096³ gain nothing, because scaling and launches take the saved time.
 
 CHANGES = (
@@ -54,15 +53,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if gpu is None or gpu.peak_tflops("fp8") is None:
         return
     work = context.work
-    gemm = work[(work["category"] == "gemm") & (work["flops"] >= LARGE_FLOPS)]
-    large = select_rows(gemm, lambda row: _is_near_peak(row, gpu) and _has_fp8_sizes(row))
-    cost = ms_per_step(large, steps)
-    if context.is_trifle(cost):
+    large_products = work[(work["category"] == "gemm") & (work["flops"] >= LARGE_FLOPS)]
+    near_peak = select_rows(large_products, lambda row: _is_near_peak(row, gpu) and _has_fp8_sizes(row))
+    cost_ms = ms_per_step(near_peak, steps)
+    if context.is_negligible(cost_ms):
         return
-    edit = _at_most_twice(retimed_products(large, gpu, "fp8"), large)
+    edit = _at_most_twice_as_fast(retimed_products(near_peak, gpu, "fp8"), near_peak)
     yield Evidence(
         Advice(
-            f"Large 16-bit products take {in_words(cost)} of each step; FP8 has twice their peak",
+            f"Large 16-bit products take {in_words(cost_ms)} of each step; FP8 has twice their peak",
             Action(
                 "Try", "FP8 linear layers for the large products", ", and compare the loss curve: FP8 rounds more coarsely."
             ),
@@ -70,20 +69,20 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="FP8 is less accurate: compare the loss curve over a few thousand steps.",
             changes=CHANGES,
         ),
-        lost_ms=cost,
-        cost_ms=cost,
+        lost_ms=cost_ms,
+        cost_ms=cost_ms,
         edits=[edit] if edit else [],
         confidence="low",
         severity="info",
-        rows=evidence_of(large, steps, ("flop_operator", "kernel")),
+        rows=evidence_of(near_peak, steps, ("flop_operator", "kernel")),
     )
 
 
 def _is_near_peak(row: Any, gpu: GpuPeaks) -> bool:
-    """Return whether a 16-bit product reaches NEAR_PEAK of its peak rate."""
+    """Return whether a 16-bit product reaches NEAR_PEAK_SHARE of the GPU's peak rate."""
     dtype = product_dtype(row)
     peak = gpu.peak_tflops(dtype) if dtype in ("bf16", "fp16") else None
-    return peak is not None and row.flops >= NEAR_PEAK * peak * 1e3 * row.dur_ns
+    return peak is not None and row.flops >= NEAR_PEAK_SHARE * peak * 1e3 * row.dur_ns
 
 
 def _has_fp8_sizes(row: Any) -> bool:
@@ -92,26 +91,26 @@ def _has_fp8_sizes(row: Any) -> bool:
     return not any(size % FP8_MULTIPLE for size in sizes)
 
 
-def _at_most_twice(edit: TimedOps | None, rows: pd.DataFrame) -> TimedOps | None:
+def _at_most_twice_as_fast(edit: TimedOps | None, rows: pd.DataFrame) -> TimedOps | None:
     """Return the edit with each kernel at least half as long as recorded.
 
-    FP8 has twice the peak and half the memory traffic. If the estimate is shorter than half, the recorded kernel is slow, and a
-    better kernel of the same dtype would save the rest.
+    FP8 has twice the peak and half the memory traffic. If the estimate is shorter than half, the recorded kernel is slow. A better
+    16-bit kernel would save the rest.
     """
     if edit is None:
         return None
-    least = dict(zip(rows["gpu_op_id"].tolist(), (rows["dur_ns"] // 2).tolist(), strict=True))
-    times = (
-        [max(ns, least[op]) for op, ns in zip(edit.ops, each, strict=True)] for each in (edit.dur_ns, edit.low_ns, edit.high_ns)
+    half_ns = dict(zip(rows["gpu_op_id"].tolist(), (rows["dur_ns"] // 2).tolist(), strict=True))
+    likely, low, high = (
+        tuple(max(ns, half_ns[op]) for op, ns in zip(edit.ops, times_ns, strict=True))
+        for times_ns in (edit.dur_ns, edit.low_ns, edit.high_ns)
     )
-    dur, low, high = (tuple(each) for each in times)
-    return TimedOps(edit.ops, dur, low, high)
+    return TimedOps(edit.ops, likely, low, high)
 
 
 RULE = Rule(
     "fp8-products",
     measure,
-    reads=OF_TRACE | {"shapes", "gpu_peaks"},
+    reads=TRACE_SOURCES | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("dtype fp8",)),
     requires=("steps", "shapes", "gpu"),
     threshold=FP8,

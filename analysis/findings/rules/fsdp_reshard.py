@@ -3,10 +3,9 @@
 What it checks
     Bytes of all-gathers launched before and after the start of the backward pass, in steps with reduce-scattered gradients.
 Why it costs time
-    Weights that are freed after the forward pass are gathered again for the backward pass. With slow links or without
-    overlap, the GPU waits for each gather. If the host is the limit, it makes the copies and calls of each gather twice. A
-    CUDA graph of such a step cannot be captured, because work of FSDP's streams began outside of it. So this change comes
-    first.
+    FSDP frees weights after the forward pass and gathers them again for the backward pass. With slow links or without overlap,
+    the GPU waits for each gather. The host launches the copies and calls of each gather twice. A CUDA graph of such a step
+    cannot be captured, because work of FSDP's streams began outside the graph. So this change comes before a CUDA graph.
 What to do
     Keep the weights if memory allows: ``fully_shard(..., reshard_after_forward=False)``, or
     ``ShardingStrategy.SHARD_GRAD_OP``. On several hosts, ``reshard_after_forward=8`` keeps all weights on each group of 8 GPUs,
@@ -23,17 +22,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
+from sawtooth.analysis.findings.queries.communication import calls_inside, collective_evidence, collectives
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes, in_words
 
-# Name that fully_shard gives to the host work of a gather, including the copies to and from its buffer.
-GATHERS = "FSDP::all_gather"
-AGAIN = 0.7  # Share of the bytes gathered in the forward pass. The last layers' weights may not be freed.
+# fully_shard gives this name to the host work of a gather, including the copies to and from the gather's buffer.
+GATHER_ANNOTATION = "FSDP::all_gather"
+MIN_SECOND_SHARE = 0.7  # Share of the bytes gathered in the forward pass. FSDP may keep the last layers' weights.
 
 CHANGES = (
     CodeChange(
@@ -50,48 +49,52 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if the backward pass gathers weights again and the step is shorter without."""
+    """Yield a finding if the backward pass gathers weights again, and the step is shorter without this."""
     rows = collectives(context)
     gathers = rows[(rows["name"] == "allgather") & rows["forward"].notna() & rows["bytes"].notna()]
     if gathers.empty or not (rows["name"] == "reducescatter").any():
         return
     steps = max(len(context.rank.counted), 1)
-    early = gathers["forward"].astype(bool)
-    before, again = (float(gathers.loc[selection, "bytes"].sum()) / steps for selection in (early, ~early))
-    if not before or again < AGAIN * before:
+    in_forward = gathers["forward"].astype(bool)
+    first_bytes, second_bytes = (float(gathers.loc[rows, "bytes"].sum()) / steps for rows in (in_forward, ~in_forward))
+    if not first_bytes or second_bytes < MIN_SECOND_SHARE * first_bytes:
         return
-    second = gathers[~early]
+    second = gathers[~in_forward]
     cost_ms = float(second["dur_ns"].sum()) / steps / 1e6
-    calls = calls_inside(context, GATHERS)
-    first_ns = calls["step"].map(second.groupby("step")["launch_ns"].min())
-    without: list[Edit] = [
+    calls = calls_inside(context, GATHER_ANNOTATION)
+    first_launch_ns = calls["step"].map(second.groupby("step")["launch_ns"].min())
+    edits: list[Edit] = [
         WithoutOps(tuple(second["gpu_op_id"].astype(int).tolist())),
-        WithoutCalls(tuple(calls.loc[calls["end_ns"] > first_ns, "call_id"].astype(int).tolist())),
+        WithoutCalls(tuple(calls.loc[calls["end_ns"] > first_launch_ns, "call_id"].astype(int).tolist())),
     ]
-    use = memory_use(context)
-    free = use[1] - use[0] if use else None
-    fits = "" if free is None else f" This takes {in_bytes(before)} more memory; {in_bytes(max(free, 0))} are free."
+    memory = memory_use(context)
+    free_bytes = memory[1] - memory[0] if memory else None
+    memory_note = (
+        ""
+        if free_bytes is None
+        else f" This takes {in_bytes(first_bytes)} more memory; {in_bytes(max(free_bytes, 0))} are free."
+    )
     yield Evidence(
         Advice(
             f"Weights are gathered twice per step: the second gathers, for the backward pass, take {in_words(cost_ms)}",
-            Action("Keep", "the gathered weights until the backward pass", f" (reshard_after_forward=False).{fits}"),
-            note="Predicted by the replay without the second gathers, including the waits in them, their copies and the host's time.",
+            Action("Keep", "the gathered weights until the backward pass", f" (reshard_after_forward=False).{memory_note}"),
+            note="Predicted by the replay without the second gathers, their waits, their copies and their host time.",
             risk="The gathered weights of all layers stay in memory between the forward and the backward pass.",
             changes=CHANGES,
         ),
         lost_ms=cost_ms,
         cost_ms=cost_ms,
         threshold_for="gain",
-        edits=without,
-        severity="info" if free is not None and free < before else None,
-        rows=evidence_of(second),
+        edits=edits,
+        severity="info" if free_bytes is not None and free_bytes < first_bytes else None,
+        rows=collective_evidence(second),
     )
 
 
 RULE = Rule(
     "fsdp-reshard",
     measure,
-    reads=OF_TRACE | {"allocations", "telemetry"},
+    reads=TRACE_SOURCES | {"allocations", "telemetry"},
     requires=("steps",),
     threshold=FEW_LINES,
     part_of="exposed-communication",

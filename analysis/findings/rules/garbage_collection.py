@@ -5,9 +5,9 @@ What it checks
 Why it costs time
     A full collection visits every Python object. Meanwhile the host launches nothing.
 What to do
-    Do not call it in the loop. Use ``gc.freeze()`` after start-up, and collect every thousand steps if memory needs it.
+    Do not call ``gc.collect`` in the loop. Use ``gc.freeze()`` after start-up, and collect every thousand steps if memory needs it.
 When it is wrong
-    The collections are automatic. They are not recorded as calls, so the trace shows only a pause.
+    Python collects automatically. Such collections are not recorded as calls, so the trace shows only pauses.
 References
     https://docs.python.org/3/library/gc.html
 """
@@ -17,15 +17,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.calls import frames
-from sawtooth.analysis.findings.recorded.source_lines import most_from
+from sawtooth.analysis.findings.recorded.source_lines import dominant_line
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_times, in_words
 
-FRAME = r"built-in function collect>|gc\.py|: gc_collect"
+COLLECTION_FRAMES = r"built-in function collect>|gc\.py|: gc_collect"
 
 CHANGES = (
     CodeChange(
@@ -38,16 +38,16 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if collections take a relevant share of the step."""
-    collections = frames(context, FRAME)
-    ms = context.of_run(collections.ms)
-    if context.is_trifle(ms):
+    collections = frames(context, COLLECTION_FRAMES)
+    collections_ms = context.scaled_to_run(collections.ms)
+    if context.is_negligible(collections_ms):
         return
-    lost = min(ms, context.lost_ms("python_host"))
-    line = most_from(context.recording, collections.frame)
+    lost_ms = min(collections_ms, context.lost_ms("python_host"))
+    line = dominant_line(context.recording, collections.frame)
     called = f", called at {line}" if line else ""
     yield Evidence(
         Advice(
-            f"Python collects garbage {in_times(collections.count)} per step: {in_words(ms)} of the host's time{called}",
+            f"Python collects garbage {in_times(collections.count)} per step: {in_words(collections_ms)} of the host's time{called}",
             Action(
                 "Take",
                 "gc.collect() out of the loop",
@@ -57,9 +57,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="Reference cycles keep their GPU tensors in memory for longer.",
             changes=CHANGES,
         ),
-        lost_ms=lost,
-        cost_ms=ms,
-        edits=[WithoutHostCause("python_host")] if lost else [],
+        lost_ms=lost_ms,
+        cost_ms=collections_ms,
+        edits=[WithoutHostCause("python_host")] if lost_ms else [],
         confidence="high",
         rows=collections.rows(),
         places=collections.places(),
@@ -69,7 +69,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "garbage-collection",
     measure,
-    reads=OF_TRACE | {"python_stacks"},
+    reads=TRACE_SOURCES | {"python_stacks"},
     explains=Explains(("python_host",), called="Python's garbage collection"),
     requires=("steps", "stacks"),
     threshold=ONE_LINE,

@@ -10,7 +10,7 @@ What to do
     Profile after the warm-up: use ``schedule(skip_first=…)`` until graphs are captured. If captures repeat, pad shapes to a
     few sizes.
 When it is wrong
-    The loop captures in every step on purpose.
+    The loop captures a graph in every step on purpose.
 References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
@@ -24,8 +24,8 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import calls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-# The end of a capture is shown as evidence, but does not make a finding.
-CAPTURES = r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)"
+# A step that only ends a capture makes no finding, but the end is shown as evidence.
+CAPTURE_CALLS = r"^(cuda|hip)(StreamBeginCapture|StreamEndCapture|GraphInstantiate)"
 
 CHANGES = (
     CodeChange(
@@ -38,7 +38,7 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if a CUDA graph is captured in a counted step."""
-    events = calls(context, CAPTURES)
+    events = calls(context, CAPTURE_CALLS)
     starts = events.where(events.frame["name"].str.contains("Begin|Instantiate"))
     steps_with_capture = starts.frame["step"].nunique()
     if not steps_with_capture:
@@ -55,7 +55,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             note="No prediction: every recorded step contains a capture."
             if steps_with_capture == events.steps
             else "No prediction: the other profiled steps show the step time without a capture.",
-            risk="No risk.",
+            risk="None: only the profile changes.",
             changes=CHANGES,
         ),
         confidence="high",

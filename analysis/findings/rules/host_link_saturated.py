@@ -1,19 +1,17 @@
 """The link between the host and the GPU is saturated.
 
 What it checks
-    How long copies between pinned memory and the GPU take per step, in the direction with more use. It also compares the
-    traffic measured by telemetry (GPM, DCGM) with the bandwidth of this GPU's link.
+    How long copies between pinned memory and the GPU take per step, in the busier direction. The rule also compares the traffic
+    that telemetry measured (GPM, DCGM) with the bandwidth of this GPU's link.
 Why it costs time
     A GPU reads terabytes per second from its own memory, but gets 16 to 63 GB/s from the host. Once the link is saturated,
-    more workers, pinned memory or a separate stream do not help. Only fewer bytes do.
+    more workers, pinned memory or a separate stream do not help. Only fewer bytes help.
 What to do
     Send fewer bytes: images as uint8, normalized on the GPU; 16-bit values instead of FP32; tokens instead of one-hot rows.
-    Decode on the GPU, and keep data on the GPU that every step uses. To the host: reduce values on the GPU before the copy,
-    and copy only values that the host reads. Check that the link has all its lanes: ``nvidia-smi -q`` prints generation and
-    width.
+    Decode on the GPU, and keep data that every step uses on the GPU. Before a copy to the host, reduce the values on the GPU.
+    Copy only values that the host reads. Check that the link has all its lanes: ``nvidia-smi -q`` prints generation and width.
 When it is wrong
-    Several GPUs share a link through one switch, so each sees slow copies. Copies from pageable memory are slow for another
-    reason and are not counted.
+    Several GPUs share a link through one switch, so each GPU's copies are slow.
 References
     https://docs.nvidia.com/cuda/cuda-c-best-practices-guide/index.html#data-transfer-between-host-and-device
 """
@@ -24,27 +22,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import CountedEvents
-from sawtooth.analysis.findings.queries.copies import copies, of_the_batch
+from sawtooth.analysis.findings.queries.copies import batch_transfer_note, copies
 from sawtooth.analysis.knowledge.hardware import LINK_FULL, Link, link_of
 from sawtooth.analysis.replay.edits import Edit, ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
-# Share of the link's bandwidth. A pinned copy reaches 0.88 of it (55.5 of 63 GB/s, H200). With fewer lanes, it reaches half of
-# that or less.
-SLOW = 0.5
-HALF = 0.5  # This share of the bytes remains with bf16 instead of FP32. With uint8, a quarter remains.
+# Share of the link's bandwidth. A pinned copy reaches a share of 0.88 (55.5 of 63 GB/s, H200), and half of this or less if the
+# link lacks lanes.
+ALL_LANES_SHARE = 0.5
+BF16_SHARE = 0.5  # This share of the bytes remains with bf16 instead of FP32. With uint8, a quarter remains.
 
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of the link: its name, its copies' names, telemetry's traffic column, and the change."""
+    """One direction of the link, and the advice for it.
 
-    where: str
+    ``copies`` matches the names of copies in this direction. ``traffic`` is the telemetry column with bytes/s.
+    """
+
+    name: str
     copies: str
-    column: str
+    traffic: str
     action: Action
     note: str
     change: CodeChange
@@ -82,64 +83,61 @@ CHANGES = (FROM_HOST.change, TO_HOST.change)
 
 
 @dataclass(frozen=True)
-class Use:
+class LinkUse:
     """Use of the link in one direction.
 
-    ``copying`` is the share of the step in which the copies ``moved`` run. ``sampled`` is the traffic by telemetry in bytes/s, and
-    ``sampled_share`` its share of the link's bandwidth.
+    ``copying_share`` is the share of the step in which ``copies`` run. ``sampled_bps`` is the traffic by telemetry in bytes/s, and
+    ``sampled_share`` the traffic's share of the link's bandwidth.
     """
 
     direction: Direction
-    moved: CountedEvents
-    copying: float
-    sampled: float
+    copies: CountedEvents
+    copying_share: float
+    sampled_bps: float
     sampled_share: float
 
     @property
     def share(self) -> float:
         """Share of the time or of the bandwidth, whichever is larger."""
-        return max(self.copying, self.sampled_share)
+        return max(self.copying_share, self.sampled_share)
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding for the more used direction if it is in use for LINK_FULL of the step."""
     link = link_of(context.rank.gpu.name, "host") if context.rank.gpu is not None else None
-    use = max((_use(context, direction, link) for direction in (FROM_HOST, TO_HOST)), key=lambda use: use.share)
-    if use.copying >= LINK_FULL:
-        yield _by_copies(context, use, link)
+    use = max((_link_use(context, direction, link) for direction in (FROM_HOST, TO_HOST)), key=lambda use: use.share)
+    if use.copying_share >= LINK_FULL:
+        yield _evidence_of_copies(context, use, link)
     elif use.sampled_share >= LINK_FULL and link is not None:
-        title = f"The link to the host is full: {use.sampled / 1e9:.3g} of the {link.gb_s:g} GB/s of {link.name} are in use {use.direction.where}"
-        yield _finding(context, title, use, "Not predicted: the copies in the profiled steps are not this traffic.")
+        title = f"The link to the host is full: {use.sampled_bps / 1e9:.3g} of the {link.gb_s:g} GB/s of {link.name} are in use {use.direction.name}"
+        yield _evidence(title, use, "Not predicted: the copies in the profiled steps are not this traffic.")
 
 
-def _use(context: RuleContext, direction: Direction, link: Link | None) -> Use:
-    moved = copies(context, direction.copies)
-    moved = moved.where(~moved.frame["name"].str.contains("pageable", case=False))
-    sampled = context.rank.telemetry.means.get(direction.column) if context.rank.telemetry is not None else None
-    return Use(
-        direction,
-        moved,
-        context.share(moved.ms),
-        sampled or 0.0,
-        (sampled or 0.0) / (link.gb_s * 1e9) if link is not None else 0.0,
-    )
+def _link_use(context: RuleContext, direction: Direction, link: Link | None) -> LinkUse:
+    all_copies = copies(context, direction.copies)
+    # Pageable copies are slow for another reason.
+    pinned_copies = all_copies.where(~all_copies.frame["name"].str.contains("pageable", case=False))
+    telemetry = context.rank.telemetry
+    sampled_bps = (telemetry.means.get(direction.traffic) if telemetry is not None else None) or 0.0
+    sampled_share = sampled_bps / (link.gb_s * 1e9) if link is not None else 0.0
+    return LinkUse(direction, pinned_copies, context.share(pinned_copies.ms), sampled_bps, sampled_share)
 
 
-def _by_copies(context: RuleContext, use: Use, link: Link | None) -> Evidence:
-    moved = use.moved
-    size = float(moved.frame["bytes"].fillna(0).sum()) / max(moved.steps, 1)
-    rate = size / (moved.ms / 1e3) / 1e9
-    of_link = f" of the {link.gb_s:g} of {link.name}" if link is not None else ""
-    lanes = "; check that it has all its lanes" if link is not None and rate < SLOW * link.gb_s else ""
-    moved_what = f"{in_bytes(size)} {use.direction.where}{of_the_batch(context, moved) if use.direction is FROM_HOST else ''}"
+def _evidence_of_copies(context: RuleContext, use: LinkUse, link: Link | None) -> Evidence:
+    bytes_per_step = float(use.copies.frame["bytes"].fillna(0).sum()) / max(use.copies.steps, 1)
+    gb_per_s = bytes_per_step / (use.copies.ms / 1e3) / 1e9
+    link_clause = f" of the {link.gb_s:g} of {link.name}" if link is not None else ""
+    is_slow = link is not None and gb_per_s < ALL_LANES_SHARE * link.gb_s
+    lanes_clause = "; check that the link has all its lanes" if is_slow else ""
+    batch_note = batch_transfer_note(context, use.copies) if use.direction is FROM_HOST else ""
     title = (
-        f"Copies use the link to the host for {100 * use.copying:.0f} % of each step: {moved_what} at {rate:.3g} GB/s"
-        f"{of_link}{lanes}"
+        f"Copies use the link to the host for {100 * use.copying_share:.0f} % of each step: "
+        f"{in_bytes(bytes_per_step)} {use.direction.name}{batch_note} at {gb_per_s:.3g} GB/s{link_clause}{lanes_clause}"
     )
-    return _finding(context, title, use, use.direction.note, ScaledOps(moved.ids, HALF))
+    return _evidence(title, use, use.direction.note, ScaledOps(use.copies.ids, BF16_SHARE))
 
 
-def _finding(context: RuleContext, title: str, use: Use, note: str, *edits: Edit) -> Evidence:
+def _evidence(title: str, use: LinkUse, note: str, *edits: Edit) -> Evidence:
     return Evidence(
         Advice(
             title,
@@ -148,16 +146,16 @@ def _finding(context: RuleContext, title: str, use: Use, note: str, *edits: Edit
             risk="The computation on these values moves from the CPU to the GPU.",
             changes=(use.direction.change,),
         ),
-        lost_ms=use.moved.ms if edits else None,
+        lost_ms=use.copies.ms if edits else None,
         edits=edits,
-        rows=use.moved.rows(),
-        places=use.moved.places(),
+        rows=use.copies.rows(),
+        places=use.copies.places(),
     )
 
 
 RULE = Rule(
     "host-link-saturated",
     measure,
-    reads=OF_TRACE | {"gpu_peaks", "telemetry"},
+    reads=TRACE_SOURCES | {"gpu_peaks", "telemetry"},
     requires=("steps",),
 )

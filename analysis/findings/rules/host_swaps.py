@@ -3,7 +3,7 @@
 What it checks
     Bytes read back from swap in the steady part of the telemetry.
 Why it costs time
-    Access to a swapped page needs a disk read instead of a memory access. Any line of Python may then take milliseconds.
+    Access to a swapped page is a disk read instead of a memory access. Any line of Python may then take milliseconds.
 What to do
     Use fewer loader workers, because each has its own copy of the dataset's Python objects. Store these objects in arrays, use
     smaller caches, and stop other programs.
@@ -22,7 +22,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
 
-MIN_SWAP_BPS = 1e6  # About 250 pages of 4 KB per second. Each page is a wait of at least a tenth of a millisecond.
+MIN_SWAP_BPS = 1e6  # About 250 pages of 4 KB per second. The host waits at least a tenth of a millisecond for each page.
 
 CHANGES = (
     CodeChange(
@@ -37,13 +37,13 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if at least MIN_SWAP_BPS are read back from swap."""
     host = context.run.telemetry.host
-    rate = host.means.get("swap_in_bps", 0.0) if host is not None else 0.0
-    if host is None or rate < MIN_SWAP_BPS:
+    swap_in_bps = host.means.get("swap_in_bps", 0.0) if host is not None else 0.0
+    if host is None or swap_in_bps < MIN_SWAP_BPS:
         return
-    used, total = host.means.get("ram_used_bytes", 0.0), host.means.get("ram_total_bytes", 0.0)
+    used_bytes, total_bytes = host.means.get("ram_used_bytes", 0.0), host.means.get("ram_total_bytes", 0.0)
     yield Evidence(
         Advice(
-            f"The host reads {in_bytes(rate)}/s back from swap: {in_bytes(used)} of its {in_bytes(total)} of memory are in use",
+            f"The host reads {in_bytes(swap_in_bps)}/s back from swap: {in_bytes(used_bytes)} of {in_bytes(total_bytes)} of memory are in use",
             Action(
                 "Give",
                 "the job more host memory",

@@ -4,15 +4,15 @@ What it checks
     Idle time with an empty launch queue while the host is inside operators or launch calls (cause ``launch_bound``). It is
     estimated for the run without the profiler, because profiling slows the host.
 Why it costs time
-    Each operator takes the host 5 to 20 µs. Shorter kernels finish before the next one arrives.
+    Each operator takes the host 5 to 20 µs. A shorter kernel finishes before the host has launched the next kernel.
 What to do
     Launch less often. ``torch.compile(mode="reduce-overhead")`` or a CUDA graph replays the whole step with one launch. A
     larger batch gives each launch more work. Fused and foreach optimizers need a few kernels instead of thousands.
 When it is wrong
     If a larger batch costs no extra time, increasing the batch is the better change. torch.compile stops at nn.LSTM, nn.GRU
-    and nn.RNN: capture their step by hand. Graphs need static shapes and no synchronization inside: if shapes change, pad to
-    a few lengths and capture one graph for each. A graph cannot contain a step of ``FullyShardedDataParallel`` or a pipeline's
-    schedule: compile block by block or stage by stage there, and wherever a graph cannot be captured.
+    and nn.RNN, so capture such a step by hand. Graphs need static shapes and no synchronization inside. If shapes change, pad
+    to a few lengths and capture one graph for each. A graph cannot contain a step of ``FullyShardedDataParallel`` or a
+    pipeline's schedule. Then compile block by block or stage by stage.
 References
     https://github.com/pytorch/pytorch/issues/127225 (FullyShardedDataParallel)
     https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs and
@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 from sawtooth.analysis.findings.actions import optimizers
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.generation import Generation, generation
+from sawtooth.analysis.findings.generation import Generation, generated_tokens
 from sawtooth.analysis.findings.judging import WARNING_SHARE
-from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, outside_acting
+from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, share_outside_acting
 from sawtooth.analysis.findings.loops.graph_code import (
     BY_HAND,
     CAPTURABLE,
@@ -50,27 +50,26 @@ from sawtooth.analysis.findings.loops.graph_code import (
     one_graph,
     python_in_graph,
 )
-from sawtooth.analysis.findings.loops.replayed_graphs import outside_graphs, replayed_graphs
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
+from sawtooth.analysis.findings.loops.replayed_graphs import evidence_outside_graphs, replayed_graphs
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.communication import FSDP
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.loading import hidden_time, loader_may_limit
 from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, excess_ms, loads_code, plan_builds
 from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurrent_layer
-from sawtooth.analysis.findings.queries.shapes import unlike_steps
+from sawtooth.analysis.findings.queries.shapes import differing_step_flops
 from sawtooth.analysis.findings.queries.telemetry import idle_by_telemetry_ms
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words, percent
 
-# Share of the step, the same as in the rule for waits. If waits cost this much and launches at most twice as much, the waits may be
-# the reason for late launches.
-WAITS_FIRST = 0.01
-SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs, which shorter kernels cannot hide.
-
-MIN_KERNELS = 5  # Per step. Launching a graph takes the host 5 to 10 µs, as long as two or three kernels.
+# Share of the step, as in the rule host-waits-for-gpu. If waits cost at least this share, and launches at most twice as much as the
+# waits, then the waits may be the reason for late launches.
+MIN_WAITS_SHARE = 0.01
+SHORT_KERNEL_NS = 10_000  # An operator takes the host about 10 µs. A shorter kernel cannot hide this time.
+MIN_KERNELS = 5  # Per step. Launching a graph takes the host 5 to 10 µs, as long as launching two or three kernels.
 
 STEP_FIX = Action(
     "Launch",
@@ -92,19 +91,20 @@ BY_HAND_FIX = (
 )
 PACKED_RISK = " Packed sequences have other lengths in each batch: pad them to one length first."
 STEP_NOTE = "Predicted with each step launched as one graph. Its input is copied as before, and kernels keep their durations."
-MODEL_NOTE = "Predicted with the forward and backward pass launched as one graph, and the {kernels} of {optimizer}, which {why}, as before. Kernels keep their durations."
+MODEL_NOTE = "Predicted with the forward and backward pass launched as one graph. The {kernels} of {optimizer}, which {reason}, stay as before. Kernels keep their durations."
 COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {kernels} outside: a step then takes ≈ {ms}. Compiling would also fuse kernels."
 GRAPH_RISK = "Graphs need static shapes and addresses. Code that reads a GPU value must move out of the step."
 AFTER_WAITS = "Not predicted: remove the host's waits first. They delay later launches, and a graph cannot contain them."
-AFTER_LOADER = "Not predicted: the run waits for its loader's workers, which the profiled steps do not show. Faster launches do not help until the workers deliver more."
+AFTER_LOADER = "Not predicted: the run waits for its loader's workers. The profiled steps do not show these waits. Faster launches do not help until the workers deliver more."
 UNEXPLAINED = "Not predicted: waits whose cause the trace does not show are longer than the waits for launches."
 
 
-def _of_tokens(context: RuleContext, tokens: Generation) -> str:
+def _token_times(context: RuleContext, tokens: Generation) -> str:
     """Return the times of the prompt and of each token of a generation, as the end of a title."""
     step_ms = context.step_ms or 0.0
     prompt_ms = step_ms * tokens.prompt_share
-    return f"; after {in_words(prompt_ms)} for the prompt, each of {tokens.per_step:.0f} tokens takes {in_words((step_ms - prompt_ms) / tokens.per_step)}"
+    token_ms = (step_ms - prompt_ms) / tokens.per_step
+    return f"; after {in_words(prompt_ms)} for the prompt, each of {tokens.per_step:.0f} tokens takes {in_words(token_ms)}"
 
 
 def _gpu_may_limit(context: RuleContext) -> bool:
@@ -117,7 +117,7 @@ def _gpu_may_limit(context: RuleContext) -> bool:
 
 @dataclass(frozen=True)
 class _GraphAdvice:
-    """The advice for one kind of loop, and the edits that predict its gain, if there are any."""
+    """The advice for one kind of loop, and the edits that predict the gain, if it can be predicted."""
 
     action: Action
     note: str
@@ -129,40 +129,40 @@ class _GraphAdvice:
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if launches cost a relevant share of the unprofiled step."""
-    lost = context.lost_ms("launch_bound") * outside_acting(context, "launch_bound")
-    if lost and searching_convolutions(context).ms > lost / 2:
-        return  # The host tries algorithms instead of launching; the rule convolution-search reports this.
-    if lost and excess_ms(context, plan_builds(context)) > lost / 2:
-        return  # The host builds plans for new shapes.
-    idle = idle_by_telemetry_ms(context)
-    least = lost if idle is None else min(lost, idle)
-    if context.is_trifle(least):
+    lost_ms = context.lost_ms("launch_bound") * share_outside_acting(context, "launch_bound")
+    if lost_ms and searching_convolutions(context).ms > lost_ms / 2:
+        return  # The host tries algorithms instead of launching, which the rule convolution-search reports.
+    if lost_ms and excess_ms(context, plan_builds(context)) > lost_ms / 2:
+        return  # The host builds plans for new shapes, which the rule plans-for-new-shapes reports.
+    idle_ms = idle_by_telemetry_ms(context)
+    cost_ms = lost_ms if idle_ms is None else min(lost_ms, idle_ms)
+    if context.is_negligible(cost_ms):
         return
     if replayed_graphs(context) is not None:
-        yield from outside_graphs(context, least)
+        yield from evidence_outside_graphs(context, cost_ms)
         return
-    kernels, short = _kernels(context)
+    kernels, short_kernels = _kernels(context)
     if kernels < MIN_KERNELS * len(context.rank.counted):
         return  # A graph would save nothing. If there are only copies, the rule small-copies reports them.
-    tokens = generation(context)
-    advice, unknown = _advice(context, tokens), _why_unknown(context, lost, tokens)
+    tokens = generated_tokens(context)
+    advice, why_unknown = _advice(context, tokens), _why_unknown(context, lost_ms, tokens)
     yield Evidence(
         Advice(
-            f"The GPU waits {in_words(lost)} of each step for kernel launches: {in_number(kernels / len(context.rank.counted), 'kernel')} per step, "
-            f"{percent(short / kernels)} shorter than 10 µs{_of_tokens(context, tokens) if tokens else ''}",
+            f"The GPU waits {in_words(lost_ms)} of each step for kernel launches: {in_number(kernels / len(context.rank.counted), 'kernel')} per step, "
+            f"{percent(short_kernels / kernels)} shorter than 10 µs{_token_times(context, tokens) if tokens else ''}",
             advice.action,
-            note=unknown or advice.note,
+            note=why_unknown or advice.note,
             risk=advice.risk,
             changes=advice.changes,
         ),
-        lost_ms=lost + context.lost_ms("python_host") * outside_acting(context, "python_host"),
-        cost_ms=least,
-        stated_ms=lost,
-        edits=() if unknown else advice.edits,
+        lost_ms=lost_ms + context.lost_ms("python_host") * share_outside_acting(context, "python_host"),
+        cost_ms=cost_ms,
+        stated_ms=lost_ms,
+        edits=() if why_unknown else advice.edits,
         rest="the host's other work between launches",
-        confidence="low" if unknown else advice.confidence,
-        severity="info" if unknown or _gpu_may_limit(context) else None,
-        severity_by_cost=least < lost,
+        confidence="low" if why_unknown else advice.confidence,
+        severity="info" if why_unknown or _gpu_may_limit(context) else None,
+        severity_by_cost=cost_ms < lost_ms,
         rows=context.gap_evidence("launch_bound"),
     )
 
@@ -177,79 +177,75 @@ def _kernels(context: RuleContext) -> tuple[int, int]:
     return kernels, short
 
 
-def _why_unknown(context: RuleContext, lost: float, tokens: Generation | None) -> str:
+def _why_unknown(context: RuleContext, lost_ms: float, tokens: Generation | None) -> str:
     """Return why no gain can be predicted; empty if it can.
 
     ``lost`` is the time per step that the loop loses to launches, ms.
     """
     if loader_may_limit(context) and hidden_time(context) is not None:
         return AFTER_LOADER
-    if tokens is None and context.share(waits := context.lost_ms("host_sync")) >= WAITS_FIRST and lost <= 2 * waits:
+    if tokens is None and context.share(waits := context.lost_ms("host_sync")) >= MIN_WAITS_SHARE and lost_ms <= 2 * waits:
         return AFTER_WAITS
-    if tokens is None and context.lost_ms("unattributed", owner="idle") > lost:
+    if tokens is None and context.lost_ms("unattributed", owner="idle") > lost_ms:
         return UNEXPLAINED
     return AFTER_LOADING if loads_code(context) else ""
 
 
 def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
-    """Return the advice for this kind of loop.
-
-    With sharded weights, compile blocks, and in a pipeline, stages. Otherwise use a graph of each token or of the step, captured by hand if
-    torch.compile stops at a layer.
-    """
+    """Return the advice for this kind of loop."""
     if context.recording.named(FSDP):
         return _GraphAdvice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
     if context.run.communication is not None and context.run.communication.schedule is not None:
         return _GraphAdvice(STAGES_FIX, STAGES_NOTE, "", STAGES_CHANGES, ())
     if tokens is not None:
-        return _GraphAdvice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first),))
+        return _GraphAdvice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first_ops),))
     acts = acting(context)
     if acts is not None:
         graphs = () if acts.acts_after_update else (AsGraph(first_ops=acts.updates),)
         return _GraphAdvice(UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, (BY_HAND,), graphs)
-    if unlike_steps(context) is not None:
+    if differing_step_flops(context) is not None:
         return _GraphAdvice(LENGTHS_FIX, LENGTHS_NOTE, changes=(LENGTHS,), edits=(), confidence="low")
     additions = f"{masks_before_graph(context)}{python_in_graph(context)}"
     layer = recurrent_layer(context)
     if layer is None:
-        return _of_step(context, additions)
+        return _advice_for_step(context, additions)
     risk = GRAPH_RISK + (PACKED_RISK if packs_sequences(context) else "")
     action = Action("Launch", "the step as one CUDA graph", BY_HAND_FIX.format(layer=layer))
     return _GraphAdvice(action, STEP_NOTE + additions, risk, (BY_HAND,), (one_graph(context),))
 
 
-def _of_step(context: RuleContext, additions: str) -> _GraphAdvice:
-    """Return the advice for a step: one graph, or the model's passes if its optimizer cannot be captured.
+def _advice_for_step(context: RuleContext, additions: str) -> _GraphAdvice:
+    """Return the advice for a step: one graph, or one of the passes if the optimizer cannot be captured.
 
-    ``additions`` is what else a graph skips or cannot contain.
+    ``additions`` are sentences for the note, about Python time and masks.
     """
     if not context.compilable:
         return _GraphAdvice(OLD_GPU_FIX, STEP_NOTE + additions, changes=(BY_HAND,), edits=(one_graph(context),))
-    updates = tuple(launched_by_optimizer(context.recording, context.rank.device).tolist())
-    compiled = tuple(change for change in CHANGES if change is not BY_HAND)
-    if not updates:
-        return _GraphAdvice(PASS_FIX, STEP_NOTE + additions, changes=compiled, edits=(one_graph(context),))
-    kernels = in_number(len(updates) / max(len(context.rank.steps), 1), "launch", "launches")
-    model_alone = one_graph(context, updates)
-    foreign = [name for name in optimizers(context.recording) if name not in CAPTURABLE]
-    if foreign:
-        note = MODEL_NOTE.format(kernels=kernels, optimizer=foreign[0], why="cannot be captured")
-        return _GraphAdvice(MODEL_FIX, note + additions, changes=compiled, edits=(model_alone,))
+    optimizer_ops = tuple(launched_by_optimizer(context.recording, context.rank.device).tolist())
+    compile_changes = tuple(change for change in CHANGES if change is not BY_HAND)
+    if not optimizer_ops:
+        return _GraphAdvice(PASS_FIX, STEP_NOTE + additions, changes=compile_changes, edits=(one_graph(context),))
+    launches = in_number(len(optimizer_ops) / max(len(context.rank.steps), 1), "launch", "launches")
+    passes_graph = one_graph(context, optimizer_ops)
+    not_capturable = [name for name in optimizers(context.recording) if name not in CAPTURABLE]
+    if not_capturable:
+        note = MODEL_NOTE.format(kernels=launches, optimizer=not_capturable[0], reason="cannot be captured")
+        return _GraphAdvice(MODEL_FIX, note + additions, changes=compile_changes, edits=(passes_graph,))
     if context.trainer:
-        note = MODEL_NOTE.format(kernels=kernels, optimizer="the optimizer", why=f"{context.trainer} calls")
+        note = MODEL_NOTE.format(kernels=launches, optimizer="the optimizer", reason=f"{context.trainer} calls")
         return _GraphAdvice(
             TRAINER_FIXES[context.trainer],
             note,
-            changes=compiled,
-            edits=(AsGraph(waits_stay=True, outside_ops=model_alone.outside_ops),),
+            changes=compile_changes,
+            edits=(AsGraph(waits_stay=True, outside_ops=passes_graph.outside_ops),),
         )
-    compiled_ms = context.predict_ms([model_alone])
-    compiled_note = COMPILED_NOTE.format(kernels=kernels, ms=in_words(compiled_ms)) if compiled_ms is not None else ""
+    compiled_ms = context.predict_ms([passes_graph])
+    compiled_note = COMPILED_NOTE.format(kernels=launches, ms=in_words(compiled_ms)) if compiled_ms is not None else ""
     return _GraphAdvice(STEP_FIX, STEP_NOTE + compiled_note + additions, edits=(one_graph(context),))
 
 
 def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> bool:
-    """Return whether the step is one graph; between two graphs the host may wait."""
+    """Return whether the step is one graph. Between two graphs, the host may wait."""
     return not any(isinstance(edit, AsGraph) and (edit.first_ops or edit.waits_stay) for edit in graph.edits)
 
 
@@ -260,28 +256,32 @@ def _waits_split_the_graph(context: RuleContext, waits: Finding, graph: Finding)
     """
     if waits.severity == "info" or not graph.edits:
         return False
-    one_ms, more_ms = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
-    return one_ms is not None and more_ms is not None and context.share(more_ms - one_ms) >= WARNING_SHARE
+    one_graph_ms, several_graphs_ms = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
+    if one_graph_ms is None or several_graphs_ms is None:
+        return False
+    return context.share(several_graphs_ms - one_graph_ms) >= WARNING_SHARE
 
 
 RULE = Rule(
     "launch-bound",
     measure,
-    reads=OF_TRACE | {"telemetry"},
+    reads=TRACE_SOURCES | {"telemetry"},
     explains=Explains(("launch_bound",), topics=frozenset({"host_pace", "cuda_graph"}), sets=("graph",)),
     requires=("steps", "CUDA graphs"),
     needs=(
         Relation(
             "host-waits-for-gpu",
-            "“{title}” comes first: one graph cannot contain these waits. If they stay, a step consists of several graphs.",
+            "“{title}” comes first, because one graph cannot contain these waits. If they stay, a step consists of several graphs.",
             applies=_is_one_graph,
             orders=_waits_split_the_graph,
         ),
         Relation(
             "unused-parameter-search",
-            "“{title}” comes first: with an unused parameter, the host waits for the ranks in each backward pass, which no graph can contain.",
+            "“{title}” comes first, because with an unused parameter the host waits for the ranks in each backward pass, which no graph can contain.",
         ),
-        Relation("anomaly-detection", "“{title}” comes first: its tests read each gradient, which no graph can contain."),
+        Relation(
+            "anomaly-detection", "“{title}” comes first, because no graph can contain the tests, which read each gradient."
+        ),
     ),
     threshold=OTHER_CODE,
 )

@@ -4,12 +4,12 @@ What it checks
     Whether the memory allocated at the end of each profiled step grows by about the same amount each time, by the allocator's
     events.
 Why it costs time
-    Something keeps a reference: a loss stored with its graph, outputs in a list, a cache without a limit. In the end the run
-    fails.
+    The program keeps references to tensors: a loss stored with its graph, outputs in a list, a cache without a limit. In the
+    end the run fails.
 What to do
     Append ``loss.item()`` or ``loss.detach()`` instead of ``loss``. Empty lists of outputs, and limit caches.
 When it is wrong
-    The growth ends later, as with a cache that fills up. For a few steps this looks the same.
+    The growth ends after more steps than the profile has, as with a cache that fills up.
 References
     https://docs.pytorch.org/docs/stable/notes/faq.html#my-model-reports-cuda-runtime-error-2-out-of-memory
 """
@@ -26,9 +26,9 @@ from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes
 
-MIN_STEPS = 3  # Two equal increases are needed, because a single one may have any reason.
+MIN_STEPS = 3  # Three steps show two increases. A single increase may have any reason.
 MIN_BYTES = 1_000_000  # Per step. Slower growth takes about a day to fill a GPU.
-MAX_RATIO = 2.0  # Largest growth divided by the smallest. A leak is about the same in each step.
+MAX_RATIO = 2.0  # Largest growth of a step ÷ smallest. A leak loses about the same amount in each step.
 LONG_RUN_STEPS = 100_000  # Usual length of a run. If memory suffices for more steps, the growth is no danger.
 
 
@@ -40,26 +40,27 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         "AND a.total_allocated_bytes IS NOT NULL GROUP BY 1, 2, 3 ORDER BY 1",
         [context.rank.device],
     )
-    growth = [after[3] - before[3] for before, after in pairwise(rows)]
+    allocated_bytes = [int(allocated) for *_, allocated in rows]
+    growth = [after - before for before, after in pairwise(allocated_bytes)]
     if len(rows) < MIN_STEPS or min(growth) < MIN_BYTES or max(growth) > MAX_RATIO * min(growth):
         return
-    each = sum(growth) / len(growth)
-    use = memory_use(context)
-    steps_left = (use[1] - use[0]) / each if use else None
-    ends = f": full after about {float(f'{steps_left:.1e}'):,.0f} more steps" if steps_left is not None else ""
-    dies = steps_left is None or steps_left < LONG_RUN_STEPS
+    growth_per_step = sum(growth) / len(growth)  # bytes
+    memory = memory_use(context)
+    steps_left = (memory[1] - memory[0]) / growth_per_step if memory else None
+    end_clause = f": full after about {float(f'{steps_left:.1e}'):,.0f} more steps" if steps_left is not None else ""
+    ends_the_run = steps_left is None or steps_left < LONG_RUN_STEPS
     yield Evidence(
         Advice(
-            f"Memory grows by {in_bytes(each)} with every step{ends}",
+            f"Memory grows by {in_bytes(growth_per_step)} with every step{end_clause}",
             Action("Find", *KEPT_TENSORS),
             note="This does not change the step time, but the run ends when memory is full.",
             risk="None, unless other code reads the stored values.",
             changes=DETACHED,
         ),
         confidence="high" if len(rows) > MIN_STEPS else "medium",
-        severity="critical" if dies else "warning",
+        severity="critical" if ends_the_run else "warning",
         rows=[{"step": int(r[0]), "start_ns": int(r[1]), "end_ns": int(r[2]), "allocated_bytes": int(r[3])} for r in rows],
-        ends_the_run=dies,
+        ends_the_run=ends_the_run,
     )
 
 

@@ -1,8 +1,8 @@
 """Most of the memory is unused.
 
 What it checks
-    Peak memory in use, relative to the GPU's memory, and whether a larger batch is predicted to train at least a quarter faster.
-    Where the host limits the step, the rule for small batches reports it, and in a pipeline the rule for its bubble.
+    The share of the GPU's memory in use at the peak, and whether a larger batch would train at least a quarter faster.
+    If launches limit the step, the rule small-batch gives the advice. In a pipeline, the rule pipeline-bubble does.
 Why it costs time
     A larger batch distributes the optimizer's step, launches and communication over more samples, and makes matrix products
     more efficient.
@@ -20,55 +20,55 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.batch.code import larger_batch_code
-from sawtooth.analysis.findings.batch.launches import fills_launches
-from sawtooth.analysis.findings.batch.step import larger_batches, sentence
+from sawtooth.analysis.findings.batch.launches import launch_limited_batch
+from sawtooth.analysis.findings.batch.step import batch_sentence, larger_batches
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_bytes
 
-USED = 0.5  # Share of the memory. Below it, a batch twice as large certainly fits.
-PAYS = 1.25  # Multiple of today's samples per second. A smaller gain does not justify a larger batch and another learning rate.
+MAX_USED_SHARE = 0.5  # Of the memory. With less in use, a batch twice as large certainly fits.
+MIN_RATE_FACTOR = 1.25  # For samples per second. A smaller gain does not justify a larger batch and another learning rate.
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield an info finding if less than USED of the memory is in use and a larger batch trains faster.
-
-    If launches limit the step, the rule small-batch covers it, and in a pipeline the rule pipeline-bubble.
-    """
-    use = memory_use(context)
-    if use is None or use[0] > USED * use[1] or fills_launches(context) is not None:
+    """Yield an info finding if much of the memory is unused and a larger batch trains faster."""
+    memory = memory_use(context)
+    if memory is None or launch_limited_batch(context) is not None:
+        return
+    used_bytes, total_bytes = memory
+    if used_bytes > MAX_USED_SHARE * total_bytes:
         return
     if context.run.communication is not None and context.run.communication.pipeline:
-        return  # A stage also waits for the others, which its own kernels do not show.
-    larger = context.once(larger_batches)
-    paying = [at for at in larger if at.rate >= PAYS and not at.host_limits]
-    if not paying:
+        return  # A stage also waits for other stages, which its own kernels do not show.
+    predictions = context.once(larger_batches)
+    faster = [batch for batch in predictions if batch.rate >= MIN_RATE_FACTOR and not batch.host_limits]
+    if not faster:
         return
-    best = max(paying, key=lambda at: at.rate)
+    best = max(faster, key=lambda batch: batch.rate)
     yield Evidence(
         Advice(
-            f"{in_bytes(use[1] - use[0])} of {in_bytes(use[1])} of memory are unused, and a batch {best.times:g} times as large trains about {best.rate:.2g} times as many samples per second",
+            f"{in_bytes(total_bytes - used_bytes)} of {in_bytes(total_bytes)} of memory are unused, and a batch {best.times:g} times as large trains about {best.rate:.2g} times as many samples per second",
             Action(
                 "Try",
                 "a larger batch and compare samples per second",
                 "; remove recomputation or accumulation where they only save memory.",
             ),
-            note=sentence(larger),
+            note=batch_sentence(predictions),
             risk="A larger batch changes the optimization, and may need another learning rate.",
             changes=larger_batch_code(context.run, 2),
         ),
         confidence="low",
         severity="info",
-        rows=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}, *(at.row() for at in larger)],
+        rows=[{"memory_used_bytes": used_bytes, "memory_bytes": total_bytes}, *(batch.row() for batch in predictions)],
     )
 
 
 RULE = Rule(
     "memory-headroom",
     measure,
-    reads=OF_TRACE | {"allocations", "telemetry"},
+    reads=TRACE_SOURCES | {"allocations", "telemetry"},
     explains=Explains(topics=frozenset({"memory", "spare_memory"})),
     requires=("steps",),
 )

@@ -1,9 +1,10 @@
 """Memory is nearly full.
 
 What it checks
-    Peak memory in use relative to the GPU's memory, by telemetry or the allocator.
+    The share of the GPU's memory in use at the peak, by telemetry or the allocator's events.
 Why it costs time
-    Near the limit the allocator frees memory and retries, fragmentation costs more, and one longer sequence can end the run.
+    Near the limit, the allocator frees memory and retries, and fragmentation makes more requests fail. A single longer sequence
+    can end the run.
 What to do
     Recompute some activations, use a smaller batch with accumulation, or use expandable segments.
 When it is wrong
@@ -22,7 +23,7 @@ from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, percent
 
-NEAR = 0.90  # Share of the memory. Above it, a batch that is a tenth larger no longer fits.
+MIN_USED_SHARE = 0.90  # Of the memory. With more in use, a batch that is a tenth larger no longer fits.
 
 CHANGES = (
     CodeChange(
@@ -39,13 +40,16 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if peak memory is above NEAR."""
-    use = memory_use(context)
-    if use is None or use[0] < NEAR * use[1]:
+    """Yield a finding if at least MIN_USED_SHARE of the memory is in use at the peak."""
+    memory = memory_use(context)
+    if memory is None:
+        return
+    used_bytes, total_bytes = memory
+    if used_bytes < MIN_USED_SHARE * total_bytes:
         return
     yield Evidence(
         Advice(
-            f"Memory is {percent(use[0] / use[1])} full: {in_bytes(use[0])} of {in_bytes(use[1])}",
+            f"Memory is {percent(used_bytes / total_bytes)} full: {in_bytes(used_bytes)} of {in_bytes(total_bytes)}",
             Action(
                 "Leave",
                 "a tenth of the memory free",
@@ -57,7 +61,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
         confidence="high",
         severity="warning",
-        rows=[{"memory_used_bytes": use[0], "memory_bytes": use[1]}],
+        rows=[{"memory_used_bytes": used_bytes, "memory_bytes": total_bytes}],
     )
 
 

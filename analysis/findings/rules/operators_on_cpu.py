@@ -2,15 +2,15 @@
 
 What it checks
     GPU idle time while the launching thread is inside operators that compute for at least 50 µs without a GPU call (cause
-    ``host_compute``). Examples are sorting, indexing, stacking, lookups and random numbers. The rule tensors-made-on-cpu
-    reports operators whose result is copied next.
+    ``host_compute``). Examples are sorting, indexing, stacking, lookups and random numbers. If the operator's result is copied
+    next, the rule tensors-made-on-cpu reports it.
 Why it costs time
     The host launches nothing meanwhile. A few cores do work that the GPU would finish in microseconds.
 What to do
-    Move the tensors to the GPU before the work, or do this work in the data loader's workers, in parallel with the training.
+    Move the tensors to the GPU before the work. Or do the work in the data loader's workers, in parallel with the training.
 When it is wrong
-    The operator has no GPU form, or its result determines on the host what is launched next. Then compute it one step ahead,
-    in a thread.
+    The operator does not run on a GPU, or the host needs its result for the next launches. Then compute the result one step
+    ahead, in a thread.
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#create-tensors-directly-on-the-target-device
 """
@@ -21,10 +21,10 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.actions import function_of
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors
-from sawtooth.analysis.findings.recorded.source_lines import in_user_code
+from sawtooth.analysis.findings.recorded.source_lines import first_user_line
 from sawtooth.analysis.replay.edits import MoreLaunches, WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -48,22 +48,24 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     made_on_cpu = copies_of_made_tensors(context).frame["call_id"]
     rows = context.recording.rows(
         "SELECT o.call_id, min(o.gpu_op_id), count(DISTINCT g.cpu_op_id), sum(g.end_ns - g.start_ns) AS ns, "
-        "o.call_id IN (SELECT unnest(?::BIGINT[])) AS of_made FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
+        "o.call_id IN (SELECT unnest(?::BIGINT[])) AS copies_result FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id "
         "WHERE g.device = ? AND g.cause = 'host_compute' AND o.call_id IS NOT NULL GROUP BY o.call_id ORDER BY o.call_id",
         [made_on_cpu.astype("int64").unique().tolist(), context.rank.device],
     )
-    of_loop = [row for row in rows if not row[4]]
-    whole = sum(int(row[3]) for row in rows)
-    lost = context.lost_ms("host_compute") * sum(int(row[3]) for row in of_loop) / whole if whole else 0.0
-    if not lost or context.is_trifle(lost):
+    launches = [
+        (int(call), int(op), int(operators), int(ns)) for call, op, operators, ns, copies_result in rows if not copies_result
+    ]
+    all_ns = sum(int(ns) for _, _, _, ns, _ in rows)
+    lost_ms = context.lost_ms("host_compute") * sum(ns for *_, ns in launches) / all_ns if all_ns else 0.0
+    if not lost_ms or context.is_negligible(lost_ms):
         return
     places = context.places("host_compute")
-    line = in_user_code(places)
+    line = first_user_line(places)
     place = f", {line}" if line else f", most in {places[0]['place']}" if places else ""
     function = function_of(str(places[0]["place"])) if places else None
     yield Evidence(
         Advice(
-            f"Operators on CPU tensors delay the launches for {in_words(lost)} of each step{place}",
+            f"Operators on CPU tensors delay the launches for {in_words(lost_ms)} of each step{place}",
             Action(
                 "Move",
                 f"the work of {function}() to the GPU" if function else "the tensors to the GPU first",
@@ -72,21 +74,21 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             ),
             note="Predicted by the replay without the operators' time, with one more launch per operator.",
             risk="Random numbers on the GPU differ. Values that the host needs next must be copied back.",
-            changes=(*_of_function(function), *CHANGES),
+            changes=(*_change_of_function(function), *CHANGES),
         ),
-        lost_ms=lost,
-        cost_ms=lost,
+        lost_ms=lost_ms,
+        cost_ms=lost_ms,
         edits=[
-            WithoutHostCause("host_compute", calls=tuple(int(row[0]) for row in of_loop)),
-            MoreLaunches(tuple(int(row[1]) for row in of_loop), tuple(int(row[2]) for row in of_loop)),
+            WithoutHostCause("host_compute", calls=tuple(call for call, *_ in launches)),
+            MoreLaunches(tuple(op for _, op, _, _ in launches), tuple(operators for _, _, operators, _ in launches)),
         ],
         confidence="high",
         rows=context.gap_evidence("host_compute"),
     )
 
 
-def _of_function(name: str | None) -> tuple[CodeChange, ...]:
-    """Return the change to the calls of the function with most of the work, by its name; empty if unknown."""
+def _change_of_function(name: str | None) -> tuple[CodeChange, ...]:
+    """Return the change to calls of the function ``name``, which has most of the work; empty if unknown."""
     if name is None:
         return ()
     before = f"x = {name}(batch).cuda()   # computes on the CPU"
@@ -99,7 +101,7 @@ def _of_function(name: str | None) -> tuple[CodeChange, ...]:
 RULE = Rule(
     "operators-on-cpu",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     explains=Explains(("host_compute",), called="operators on CPU tensors"),
     requires=("steps",),
     threshold=FEW_LINES,

@@ -3,11 +3,11 @@
 What it checks
     ``_foreach_`` kernels inside ``Optimizer.step``, without ``_fused_`` kernels.
 Why it costs time
-    A foreach optimizer launches few kernels, but still moves every state through memory several times.
+    A foreach optimizer launches few kernels, but moves every state through memory several times.
 What to do
-    Use ``fused=True``, which needs one pass.
+    Use ``fused=True``, which moves every state only once.
 When it is wrong
-    The optimizer has no fused form (all except Adam, AdamW, SGD, Adagrad).
+    The optimizer has no fused form. Only Adam, AdamW, SGD and Adagrad have one.
 References
     https://docs.pytorch.org/docs/stable/optim.html
 """
@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, optimizers, steps_of, with_optimizer
+from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, optimizers, step_annotations, with_optimizer
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.kernel_retiming import fused_optimizer
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.kernel_retiming import fused_optimizer_edit
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -45,20 +45,20 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     steps = context.work_steps
     names = [name for name in optimizers(context.recording) if name in FUSED_ON_GPU]
     if not names:
-        return  # Other optimizers have no better form than foreach.
-    inside = launched_by_optimizer(context.recording, context.rank.device, steps_of(names))
+        return  # Foreach is the best form of other optimizers.
+    own_ops = launched_by_optimizer(context.recording, context.rank.device, step_annotations(names))
     work = context.work
-    updates = work[work["gpu_op_id"].isin(inside)]
+    updates = work[work["gpu_op_id"].isin(own_ops)]
     operators = updates["operator"].fillna("")
     foreach = updates[operators.str.contains("_foreach_")]
-    cost = ms_per_step(foreach, steps)
-    if operators.str.contains("_fused_").any() or context.is_trifle(cost):
+    cost_ms = ms_per_step(foreach, steps)
+    if operators.str.contains("_fused_").any() or context.is_negligible(cost_ms):
         return
     name = names[0]
-    edit = fused_optimizer(tuple(foreach["gpu_op_id"].tolist()), name, context.rank.gpu)
+    edit = fused_optimizer_edit(tuple(foreach["gpu_op_id"].tolist()), name, context.rank.gpu)
     yield Evidence(
         Advice(
-            f"The optimizer moves its states several times through memory: {in_words(cost)} of each step in foreach kernels",
+            f"The optimizer moves its states several times through memory: {in_words(cost_ms)} of each step in foreach kernels",
             Action("Use", "the fused optimizer", ": one pass over parameters, gradients and states."),
             note="Predicted with the optimizer's fused kernels, which move less than half as many bytes."
             if edit
@@ -66,8 +66,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="The fused update rounds differently in the last bits.",
             changes=with_optimizer(CHANGES, name),
         ),
-        lost_ms=cost,
-        cost_ms=cost,
+        lost_ms=cost_ms,
+        cost_ms=cost_ms,
         edits=[edit] if edit else [],
         severity=None if edit else "info",
         rows=evidence_of(foreach, steps, ("operator",)),
@@ -77,7 +77,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "optimizer-foreach",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     explains=Explains(sets=("optimizer",)),
     requires=("steps",),
     threshold=ONE_LINE,

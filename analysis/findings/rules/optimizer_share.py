@@ -1,14 +1,13 @@
 """The optimizer takes a large part of each step.
 
 What it checks
-    Time of the kernels launched inside ``Optimizer.step``, relative to the step. Communication there is not the optimizer's
-    own work and has its own rules.
+    The share of the step in kernels that ``Optimizer.step`` launches. Other rules report the communication of an optimizer.
 Why it costs time
     The optimizer's work does not grow with the batch. With a small batch, it runs often for few samples.
 What to do
     Use a larger batch if memory allows, else gradient accumulation: one optimizer step for several batches.
 When it is wrong
-    The optimizer is slow for another reason (not fused). Such reasons have their own rules.
+    The optimizer is slow because it is not fused. Other rules report this.
 References
     https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation
 """
@@ -19,13 +18,13 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import HALF_AS_OFTEN
 from sawtooth.analysis.findings.recorded.counted_operations import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import percent
 
-OPTIMIZER = OPTIMIZER_STEP + r"|^(?i:optimizer)$"  # Matches PyTorch's own annotation and the usual user annotations.
+OPTIMIZER_ANNOTATIONS = OPTIMIZER_STEP + r"|^(?i:optimizer)$"  # PyTorch's own annotation, and the usual user annotation.
 
 CHANGES = (
     CodeChange(
@@ -40,9 +39,9 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield an info finding if the optimizer's kernels take a relevant share of the step."""
-    inside = launched_by_optimizer(context.recording, context.rank.device, OPTIMIZER)
+    optimizer_ops = launched_by_optimizer(context.recording, context.rank.device, OPTIMIZER_ANNOTATIONS)
     work = context.work
-    rows = work[work["gpu_op_id"].isin(inside) & (work["category"] != "communication")]
+    rows = work[work["gpu_op_id"].isin(optimizer_ops) & (work["category"] != "communication")]
     share = context.share(ms_per_step(rows, context.work_steps))
     yield from kernel_evidence(
         context,
@@ -54,8 +53,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "one optimizer step for several batches",
                 " (gradient accumulation), or a larger batch where memory allows.",
             ),
-            note="Not predicted: a step then contains several batches.",
-            risk="The effective batch grows: the learning rate and its schedule must be tuned again.",
+            note="Not predicted, because a step then contains several batches.",
+            risk="The effective batch grows, so the learning rate and its schedule must be tuned again.",
             changes=CHANGES,
         ),
         edits=[],
@@ -66,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "optimizer-share",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     requires=("steps",),
     threshold=HALF_AS_OFTEN,
 )

@@ -1,20 +1,19 @@
 """Some steps take much longer than the others, or the loop pauses between them.
 
 What it checks
-    Pauses between training steps, by the loop's own step marks: those for a checkpoint, and those too rare to be part of the
-    loop's normal work (evaluation is shown next to the step time). Then the counted steps of the profile: steps that take at
-    least 1.5 times the median, unless an evaluation or a checkpoint explains them. An evaluation that only some ranks do, while
-    the others wait for them, is reported as well.
+    Pauses between training steps, by the loop's own step marks: pauses for a checkpoint, and pauses that are too rare for the
+    loop's normal work. An evaluation counts only if some ranks evaluate while the others wait. Without such pauses, the rule
+    checks the profile for steps that take at least 1.5 times the median, unless an evaluation or a checkpoint explains them.
 Why it costs time
     Work that happens every N steps (logging, checkpoints, evaluation, garbage collection, a slow batch) adds to the average
     step.
 What to do
     Evaluate on all ranks, each with a share of the data. Save in the background. Otherwise, look at the host's work in the slow
-    steps. Do it less often, or in parallel with the loop. If the slow steps have more GPU
-    work, look at the kernels that they add.
+    steps, and do this work less often or in parallel with the loop. If the slow steps have more GPU work, look at the kernels
+    that they add.
 When it is wrong
-    There are few profiled steps, so one slow step says little about how often it happens. The same is true for two pauses
-    among all marked steps.
+    There are few profiled steps, so one slow step does not show how often such steps occur. Two pauses among all marked steps do
+    not show it either.
 References
     https://docs.pytorch.org/docs/stable/profiler.html
 """
@@ -29,10 +28,10 @@ import numpy as np
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.loops.evaluation import alone_longer, evaluates_in
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Predicted, Rule
 from sawtooth.analysis.findings.policy import RARE_EVENTS
-from sawtooth.analysis.findings.queries.copies import LOSES_MORE, SAVE_BESIDE, SAVE_LESS, checkpoint_copies
-from sawtooth.analysis.findings.queries.loading import of_first_read
+from sawtooth.analysis.findings.queries.copies import FEWER_CHECKPOINTS_RISK, SAVE_ASYNC, SAVE_LESS, checkpoint_copies
+from sawtooth.analysis.findings.queries.loading import profiles_first_read
 from sawtooth.analysis.findings.straggler_limits import stalls_in_few_steps
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.metrics.pauses import Pauses
@@ -40,30 +39,29 @@ from sawtooth.analysis.ranks.heatmap import Stalls
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_times, in_words, significant
 
-SLOWER = 1.5  # Multiple of the median step. Clocks and batches change steps by less.
+SLOW_FACTOR = 1.5  # Multiple of the median step. Clocks and batches change steps by less.
 MIN_STEPS = 4  # Among three steps, any one can be the median.
-SEVERE = 0.1  # Share of the mean step. From it on, the finding is a warning.
-MOSTLY = 0.5  # Share of the slow steps' cost. From it on, waits for data explain the slow steps.
-
-# The largest ratio of a pause in the profile to one outside it. Profiled host work takes up to twice as long.
-PROFILED_FACTOR = 2.0
+WARNING_SHARE = 0.1  # Share of the mean step. From this share on, the finding is a warning.
+MOSTLY = 0.5  # Share of the slow steps' extra time. Waits for data, or GPU work, with a larger share explain the slow steps.
+PROFILED_FACTOR = 2.0  # Profiled host work takes up to twice as long, so a profiled pause may, too.
 EVALUATE_ON_ALL = Action("Evaluate", "on all ranks, with a share of the data each", ", or less often.")
-SHARED = "Predicted for an evaluation whose data the {world} ranks share. If the run evaluates less often, it gains up to the whole time."
-AT_MOST = "The gain is at most this time: a checkpoint in the background still copies the state once."
-NOT_IN_STEP = "Not part of the step time: without it, the run does more steps per hour."
+SHARED_NOTE = "Predicted for an evaluation whose data the {world} ranks share. If the run evaluates less often, it gains up to the whole time."
+CHECKPOINT_NOTE = "The gain is at most this time, because a checkpoint in the background still copies the state once."
+NOT_IN_STEP_NOTE = "This pause is not part of the step time. Without the pause, the run does more steps per hour."
 
-UNKNOWN_ALONE = (
+UNKNOWN_WORK_NOTE = (
     "Not predicted: the other ranks wait in these steps, and the trace does not show what the additional work is for. An evaluation "
     "on one rank looks like this."
 )
+OTHER_RULES_NOTE = "Not predicted: the cause of each slow step has its own rule."
 
-LOOK_THERE = Action(
+FIND_PAUSE_WORK = Action(
     "Look",
     "at what the loop does during the pauses",
     ", such as writing a checkpoint, evaluating or loading data. Do it less often, or in parallel with the loop.",
 )
 
-SEE_HOST = Action(
+SEE_HOST_WORK = Action(
     "Open",
     "the slow steps on the timeline and see what the host does there",
     ". Do this work less often, or in parallel with the loop.",
@@ -71,7 +69,7 @@ SEE_HOST = Action(
 SEE_KERNELS = Action(
     "Open",
     "the slow steps on the timeline and see which kernels they add",
-    ". This is normal for the optimizer's step after several micro-batches. An evaluation may be done less often.",
+    ". More kernels are normal for the optimizer's step after several micro-batches. An evaluation may run less often.",
 )
 CHANGES = (
     CodeChange(
@@ -82,7 +80,7 @@ CHANGES = (
 )
 
 
-EVALUATING = (
+EVALUATION_CHANGES = (
     CodeChange(
         "PyTorch",
         "if rank == 0 and step % 100 == 0:\n    loss = evaluate(model, data)",
@@ -92,10 +90,7 @@ EVALUATING = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if pauses between steps cost a relevant share of the mean step.
-
-    Without such pauses, slow steps of the profile may give a finding.
-    """
+    """Yield a finding if pauses between steps, or else slow steps, cost a relevant share of the mean step."""
     step_ms = context.step_ms or 0.0
     pauses = [
         pause
@@ -107,114 +102,104 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         if not pauses:
             return
     if pauses:
-        most = max(pauses, key=lambda pause: pause.ms_per_step)
-        yield _on_some_ranks(context, most, step_ms) if most.ranks else _between_steps(context, most, step_ms)
-    # In a loop with rounds, the first step of each round is longer because of the round's own work. The rule for late ranks
+        longest = max(pauses, key=lambda pause: pause.ms_per_step)
+        yield _evidence_of_some_ranks(context, longest, step_ms) if longest.ranks else _evidence_of_pauses(longest, step_ms)
+    # In a loop with rounds, the first step of each round is longer because of the round's own work. The rule straggling-rank
     # reports the stalls of one rank.
     elif context.rank.best.round is None and acting(context) is None and stalls_in_few_steps(context) is None:
-        yield from _in_profile(context)
+        yield from _evidence_of_slow_steps(context)
 
 
-def _between_steps(context: RuleContext, pauses: Pauses, step_ms: float) -> Evidence:
-    """Return a finding on pauses.
-
-    A pause outside the step time does not lengthen a step. Without the pause, the run does more steps per hour.
-    """
+def _evidence_of_pauses(pauses: Pauses, step_ms: float) -> Evidence:
     is_checkpoint, share = pauses.reason == "checkpoint", pauses.share(step_ms)
-    again = len(pauses.steps) > 1
-    place = "" if is_checkpoint else f", before step{'s' if again else ''} {' and '.join(map(str, pauses.steps))}"
+    repeats = len(pauses.steps) > 1
+    place = "" if is_checkpoint else f", before step{'s' if repeats else ''} {' and '.join(map(str, pauses.steps))}"
     beginning = "Writing a checkpoint takes the loop" if is_checkpoint else "The loop pauses between its steps for"
     return Evidence(
         Advice(
             f"{beginning} {pauses.long}, {pauses.often}{place}: {significant(100 * share, 2)} % of the time",
-            SAVE_LESS if is_checkpoint else LOOK_THERE,
-            note=_how_often(pauses, step_ms),
-            risk=LOSES_MORE if is_checkpoint else "It depends on the cause.",
+            SAVE_LESS if is_checkpoint else FIND_PAUSE_WORK,
+            note=_frequency_note(pauses, step_ms),
+            risk=FEWER_CHECKPOINTS_RISK if is_checkpoint else "It depends on the cause.",
             changes=CHANGES,
         ),
         lost_ms=pauses.ms_per_step if pauses.in_step else None,
         confidence="medium" if is_checkpoint or pauses.period is not None else "low",
-        severity="warning" if again and share >= SEVERE else "info",
+        severity="warning" if repeats and share >= WARNING_SHARE else "info",
         rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
-        samples_per_second_times=1 / (1 - share) if again and not pauses.in_step else None,
+        samples_per_second_times=1 / (1 - share) if repeats and not pauses.in_step else None,
     )
 
 
-def _on_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float) -> Evidence:
-    """Return a finding on an evaluation or a checkpoint of some ranks, for which the other ranks wait."""
-    one = pauses.ranks[0] if len(pauses.ranks) == 1 else None
-    ranks = f"rank {one}" if one is not None else f"ranks {', '.join(map(str, pauses.ranks))}"
+def _evidence_of_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float) -> Evidence:
+    """Return the evidence of an evaluation or a checkpoint of some ranks, for which the other ranks wait."""
+    ranks = f"rank{'s' if len(pauses.ranks) > 1 else ''} {', '.join(map(str, pauses.ranks))}"
     is_checkpoint, world = pauses.reason == "checkpoint", max(len({rank.rank for rank in context.run.ranks}), 2)
-    what = "Writing a checkpoint" if is_checkpoint else "Evaluation"
-    spread = pauses.ms_per_step * (1 - len(pauses.ranks) / world)
-    shared = Predicted(step_ms - spread, (max(step_ms - pauses.ms_per_step, 0.0), step_ms - spread / 2))
+    work = "Writing a checkpoint" if is_checkpoint else "Evaluation"
+    gain_ms = pauses.ms_per_step * (1 - len(pauses.ranks) / world)  # All ranks share the data of the evaluation.
+    shared = Predicted(step_ms - gain_ms, (max(step_ms - pauses.ms_per_step, 0.0), step_ms - gain_ms / 2))
     frequency = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps."
     return Evidence(
         Advice(
-            f"{what} takes {ranks} {in_words(pauses.mean_ms)}, {pauses.often}, while the other ranks wait: {in_words(pauses.ms_per_step)} per step on average",
+            f"{work} takes {ranks} {in_words(pauses.mean_ms)}, {pauses.often}, while the other ranks wait: {in_words(pauses.ms_per_step)} per step on average",
             SAVE_LESS if is_checkpoint else EVALUATE_ON_ALL,
-            note=f"{frequency} {NOT_IN_STEP if not pauses.in_step else AT_MOST if is_checkpoint else SHARED.format(world=world)}",
-            risk=LOSES_MORE if is_checkpoint else "A batch metric must be averaged over all ranks.",
-            changes=(SAVE_BESIDE,) if is_checkpoint else EVALUATING,
+            note=f"{frequency} {NOT_IN_STEP_NOTE if not pauses.in_step else CHECKPOINT_NOTE if is_checkpoint else SHARED_NOTE.format(world=world)}",
+            risk=FEWER_CHECKPOINTS_RISK if is_checkpoint else "A batch metric must be averaged over all ranks.",
+            changes=(SAVE_ASYNC,) if is_checkpoint else EVALUATION_CHANGES,
         ),
         lost_ms=pauses.ms_per_step if pauses.in_step else None,
         predicted=shared if pauses.in_step and not is_checkpoint else None,
         confidence="high" if pauses.period is not None else "medium",
-        severity=None if pauses.in_step else "warning" if pauses.share(step_ms) >= SEVERE else "info",
+        severity=None if pauses.in_step else "warning" if pauses.share(step_ms) >= WARNING_SHARE else "info",
         rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
         samples_per_second_times=None if pauses.in_step else 1 / (1 - pauses.share(step_ms)),
     )
 
 
-def _how_often(pauses: Pauses, step_ms: float) -> str:
-    """Return in words how often pauses come and how certain that is.
-
-    The text also says if they are not part of the step.
-    """
-    apart = f"Not part of the step time of {in_words(step_ms)}. Without the pauses, a step takes the same time, but the run does more steps per hour."
-    frequency = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
-    frequency_note = "their frequency is not known more precisely"
+def _frequency_note(pauses: Pauses, step_ms: float) -> str:
+    """Return how often pauses come, in words, and whether they are part of the step time."""
+    outside_note = f"Not part of the step time of {in_words(step_ms)}. Without the pauses, a step takes the same time, but the run does more steps per hour."
+    count = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
+    frequency = "their frequency is not known more precisely"
     if pauses.period is not None:
         mean = in_words(pauses.mean_ms / pauses.period)
-        frequency_note = f"about once every {pauses.period:,.0f} steps, {mean} per step on average"
-    return " ".join([*([] if pauses.in_step else [apart]), f"{frequency}: {frequency_note}."])
+        frequency = f"about once every {pauses.period:,.0f} steps, {mean} per step on average"
+    return " ".join([*([] if pauses.in_step else [outside_note]), f"{count}: {frequency}."])
 
 
-def _in_profile(context: RuleContext) -> Iterator[Evidence]:
-    times = sorted(context.rank.device_step_ms)
-    if len(times) < MIN_STEPS:
+def _evidence_of_slow_steps(context: RuleContext) -> Iterator[Evidence]:
+    steps_ms = sorted(context.rank.device_step_ms)
+    if len(steps_ms) < MIN_STEPS:
         return
-    median = float(np.median(times))
-    slow = [ms for ms in times if ms >= SLOWER * median]
-    recorded_ms = sum(ms - median for ms in slow) / len(times)
-    lost = context.of_run(recorded_ms)
-    if not slow or len(slow) * 2 >= len(times) or context.is_trifle(lost):
+    median_ms = float(np.median(steps_ms))
+    slow_ms = [ms for ms in steps_ms if ms >= SLOW_FACTOR * median_ms]
+    extra_ms = sum(ms - median_ms for ms in slow_ms) / len(steps_ms)
+    lost_ms = context.scaled_to_run(extra_ms)
+    if not slow_ms or len(slow_ms) * 2 >= len(steps_ms) or context.is_negligible(lost_ms):
         return
-    if any(_explains(pauses, [ms - median for ms in slow], len(times)) for pauses in context.rank.best.pauses):
+    if any(_explains(pauses, [ms - median_ms for ms in slow_ms], len(steps_ms)) for pauses in context.rank.best.pauses):
         return
-    waits = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "data_wait")
-    if waits >= MOSTLY * recorded_ms and of_first_read(context):
-        return  # In later epochs, the data that these steps wait for is in memory.
+    waits_ms = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "data_wait")
+    if waits_ms >= MOSTLY * extra_ms and profiles_first_read(context):
+        return  # In later epochs, the data comes from memory.
     rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
-    of_gpu = _more_work_ms(context, SLOWER * median) >= MOSTLY * recorded_ms
+    more_gpu_work = _extra_gpu_work_ms(context, SLOW_FACTOR * median_ms) >= MOSTLY * extra_ms
     alone = alone_longer(context)
     if alone is not None and evaluates_in(context, alone.steps):
-        yield _evaluation_in_profile(context, alone, lost)
+        yield _evidence_of_evaluation(context, alone, lost_ms)
         return
     yield Evidence(
         Advice(
-            f"Some profiled steps {'have more GPU work' if of_gpu else 'are slow'}: {len(slow)} of {len(times)} take{'s' if len(slow) == 1 else ''} up to {in_words(times[-1])}, the others {in_words(median)} ({in_words(lost)} per step on average)",
-            SEE_KERNELS if of_gpu else SEE_HOST,
-            note=UNKNOWN_ALONE
-            if of_gpu and alone is not None
-            else "Not predicted: the cause of each slow step has its own rule.",
+            f"Some profiled steps {'have more GPU work' if more_gpu_work else 'are slow'}: {len(slow_ms)} of {len(steps_ms)} take{'s' if len(slow_ms) == 1 else ''} up to {in_words(steps_ms[-1])}, the others {in_words(median_ms)} ({in_words(lost_ms)} per step on average)",
+            SEE_KERNELS if more_gpu_work else SEE_HOST_WORK,
+            note=UNKNOWN_WORK_NOTE if more_gpu_work and alone is not None else OTHER_RULES_NOTE,
             risk="It depends on the cause.",
-            changes=() if of_gpu else CHANGES,
+            changes=() if more_gpu_work else CHANGES,
         ),
-        lost_ms=lost,
-        cost_ms=lost,
+        lost_ms=lost_ms,
+        cost_ms=lost_ms,
         confidence="low",
-        severity="warning" if context.share(lost) >= SEVERE and not of_gpu else "info",
+        severity="warning" if context.share(lost_ms) >= WARNING_SHARE and not more_gpu_work else "info",
         rows=[
             {"name": str(r.name), "start_ns": int(r.start_ns), "end_ns": int(r.end_ns), "ms": float(r.ms)}
             for r in rows.itertuples(index=False)
@@ -222,11 +207,8 @@ def _in_profile(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _evaluation_in_profile(context: RuleContext, alone: Stalls, lost: float) -> Evidence:
-    """Return a finding on an evaluation of the analysed rank in profiled steps.
-
-    The other ranks wait for it.
-    """
+def _evidence_of_evaluation(context: RuleContext, alone: Stalls, lost_ms: float) -> Evidence:
+    """Return the evidence of an evaluation of the analysed rank, for which the other ranks wait."""
     name = f"rank {context.rank.rank}" if context.rank.rank is not None else f"device {context.rank.device}"
     return Evidence(
         Advice(
@@ -234,12 +216,12 @@ def _evaluation_in_profile(context: RuleContext, alone: Stalls, lost: float) -> 
             EVALUATE_ON_ALL,
             note="Not predicted: the profile does not show how often the run evaluates. Step marks (`sawtooth run`) show it.",
             risk="A batch metric must be averaged over all ranks.",
-            changes=EVALUATING,
+            changes=EVALUATION_CHANGES,
         ),
-        lost_ms=lost,
-        cost_ms=lost,
+        lost_ms=lost_ms,
+        cost_ms=lost_ms,
         confidence="low",
-        severity="warning" if context.share(lost) >= SEVERE else "info",
+        severity="warning" if context.share(lost_ms) >= WARNING_SHARE else "info",
         rows=[
             {"name": str(step.name), "start_ns": int(step.start_ns), "end_ns": int(step.end_ns)}
             for step in context.rank.counted.itertuples(index=False)
@@ -248,14 +230,15 @@ def _evaluation_in_profile(context: RuleContext, alone: Stalls, lost: float) -> 
     )
 
 
-def _explains(pauses: Pauses, longer_ms: list[float], steps: int) -> bool:
-    """Return whether ``pauses`` explain the profiled steps that are longer by ``longer_ms``."""
-    as_long = all(min(pauses.ms) / PROFILED_FACTOR <= ms <= max(pauses.ms) * PROFILED_FACTOR for ms in longer_ms)
-    return pauses.reason != "unknown" and as_long and len(longer_ms) <= ceil(steps / pauses.every)
+def _explains(pauses: Pauses, extra_ms: list[float], steps: int) -> bool:
+    """Return whether ``pauses`` explain the profiled steps that take ``extra_ms`` longer than the median."""
+    as_long = all(min(pauses.ms) / PROFILED_FACTOR <= ms <= max(pauses.ms) * PROFILED_FACTOR for ms in extra_ms)
+    as_rare = len(extra_ms) <= ceil(steps / pauses.every)
+    return pauses.reason != "unknown" and as_long and as_rare
 
 
-def _more_work_ms(context: RuleContext, slow_ms: float) -> float:
-    """Return by how much more GPU work the slow steps have than the median step, in ms per counted step."""
+def _extra_gpu_work_ms(context: RuleContext, slow_ms: float) -> float:
+    """Return the extra GPU work of the slow steps compared with the median step, in ms per counted step."""
     rank = context.rank
     if not len(context.work):
         return 0.0
@@ -268,7 +251,7 @@ def _more_work_ms(context: RuleContext, slow_ms: float) -> float:
 RULE = Rule(
     "periodic-stalls",
     measure,
-    reads=OF_TRACE | {"telemetry"},
+    reads=TRACE_SOURCES | {"telemetry"},
     requires=("steps",),
     threshold=RARE_EVENTS,
 )

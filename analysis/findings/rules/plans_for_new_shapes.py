@@ -1,8 +1,8 @@
 """Operators build a plan on the host for each new shape.
 
 What it checks
-    Operators whose own host time for a new shape is at least 10 times the usual and at least 0.5 ms, in several counted
-    steps. Own time excludes launches and other calls. Calls with known shapes must be fast.
+    Operators whose own host time for a new shape is at least 0.5 ms and at least 10 times their time for a known shape, in several
+    counted steps. Own time excludes launches and other calls.
 Why it costs time
     cuDNN compiles kernels for each new shape of attention, 40 to 50 ms per pass, and plans each convolution for about a
     millisecond. cuBLASLt chooses a kernel for each product. The GPU waits meanwhile. A loop with changing lengths pays this
@@ -12,9 +12,9 @@ What to do
     ``torch.nn.attention.sdpa_kernel(SDPBackend.FLASH_ATTENTION)`` around the call. For any operator, pad to a few lengths,
     because plans are reused.
 When it is wrong
-    The run has few lengths: after all of them have occurred, no more plans are built. Profile later steps. An operator that is called
-    only once for each shape shows no usual time, so it gives no finding. On Hopper, flash attention's kernels are slower than
-    cuDNN's, which matters for long sequences.
+    The run has few lengths, so no more plans are built once all lengths have occurred. Profile later steps. An operator that is
+    called only once for each shape gives no finding, because its time for a known shape is not recorded. On Hopper, flash
+    attention's kernels are slower than cuDNN's, which matters for long sequences.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.attention.sdpa_kernel.html and
     https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cuda.enable_cudnn_sdp
@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
 from sawtooth.analysis.findings.queries.calls import CountedEvents, operators
 from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_builds
@@ -35,11 +35,11 @@ from sawtooth.analysis.replay.edits import Edit, FasterHost, ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-MOSTLY = 0.5  # Share of the time. Above it, attention dominates, and another backend helps without padding.
+MIN_ATTENTION_SHARE = 0.5  # Of the planning time. If attention has a larger share, another backend helps without padding.
 ATTENTION = r"^aten::_cudnn_attention_"
 CONVOLUTION = "convolution"  # Its sizes usually belong to images, not to sequence lengths.
 # Time of flash attention's kernels relative to cuDNN's: 1.7 to 2.3 on Hopper (H100, training shapes), at most 1 elsewhere.
-FLASH_LASTS, MIN_FLASH, MAX_FLASH = 1.7, 1.0, 2.3
+FLASH_FACTOR, MIN_FLASH_FACTOR, MAX_FLASH_FACTOR = 1.7, 1.0, 2.3
 
 BACKEND_FIX = Action(
     "Use",
@@ -48,9 +48,9 @@ BACKEND_FIX = Action(
 )
 PAD_FIX = Action("Pad", "inputs to a few lengths or sizes", ": the plan for a shape is stored after its first use.")
 BACKEND_NOTE = "Predicted by the replay without the host's planning of attention; flash attention's kernels take 1 to 2.3 times as long as cuDNN's."
-PAD_NOTE = "Not predicted: how much work padding adds."
-KNOWN_LENGTHS_NOTE = "Each length is planned only once, so this ends when all lengths have occurred."
-PAD = CodeChange(
+PAD_NOTE = "Not predicted, because it is unknown how much work padding adds."
+KNOWN_LENGTHS_NOTE = "Each length is planned only once, so planning ends when all lengths have occurred."
+PAD_LENGTHS = CodeChange(
     "PyTorch",
     "length = max(map(len, batch))",
     "length = -(-max(map(len, batch)) // 128) * 128   # few lengths: round up to 128",
@@ -60,7 +60,7 @@ PAD_SIZES = CodeChange(
     "y = model(images)",
     "height, width = images.shape[-2:]\nimages = F.pad(images, (0, -width % 64, 0, -height % 64))   # few sizes: round up to 64\ny = model(images)",
 )
-BACKEND = (
+BACKEND_CHANGES = (
     CodeChange(
         "PyTorch", "import torch", "import torch\ntorch.backends.cuda.enable_cudnn_sdp(False)   # flash attention instead"
     ),
@@ -80,27 +80,29 @@ BACKEND = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if plans for new shapes take a relevant share of the step."""
     builds = plan_builds(context)
-    ms = excess_ms(context, builds)
-    if context.is_trifle(ms):
+    planning_ms = excess_ms(context, builds)
+    if context.is_negligible(planning_ms):
         return
     attention = builds.where(builds.frame["name"].str.contains(ATTENTION))
-    another = excess_ms(context, attention) > MOSTLY * ms
+    mostly_attention = excess_ms(context, attention) > MIN_ATTENTION_SHARE * planning_ms
     longest = builds.frame.loc[builds.frame["own_ns"].idxmax()]
     yield Evidence(
         Advice(
-            f"Operators build a plan for each new shape: {in_words(ms)} of each step on the host. {longest['name']} takes {in_words(longest['own_ns'] / 1e6)} "
+            f"Operators build a plan for each new shape: {in_words(planning_ms)} of each step on the host. {longest['name']} takes {in_words(longest['own_ns'] / 1e6)} "
             f"for a new shape, {in_words((longest['own_ns'] - longest['excess_ns']) / 1e6)} for a known shape",
-            BACKEND_FIX if another else PAD_FIX,
-            note=f"{BACKEND_NOTE if another else PAD_NOTE} {KNOWN_LENGTHS_NOTE}",
+            BACKEND_FIX if mostly_attention else PAD_FIX,
+            note=f"{BACKEND_NOTE if mostly_attention else PAD_NOTE} {KNOWN_LENGTHS_NOTE}",
             risk="Flash attention rounds differently in the last bits. With a mask, memory-efficient attention runs instead."
-            if another
+            if mostly_attention
             else "Padding adds work, and needs a mask.",
-            changes=(*BACKEND, PAD) if another else (PAD_SIZES if CONVOLUTION in longest["name"] else PAD,),
+            changes=(*BACKEND_CHANGES, PAD_LENGTHS)
+            if mostly_attention
+            else (PAD_SIZES if CONVOLUTION in longest["name"] else PAD_LENGTHS,),
         ),
-        lost_ms=ms,
-        cost_ms=ms,
-        edits=_without_plans(context, attention) if another else (),
-        confidence="high" if another else "medium",
+        lost_ms=planning_ms,
+        cost_ms=planning_ms,
+        edits=_without_plans(context, attention) if mostly_attention else (),
+        confidence="high" if mostly_attention else "medium",
         rows=builds.rows(),
         places=builds.places(),
     )
@@ -116,14 +118,14 @@ def _without_plans(context: RuleContext, builds: CountedEvents) -> list[Edit]:
     kernels = work.loc[work["cpu_op_id"].isin(calls), "gpu_op_id"]
     return [
         FasterHost(stays, tuple(int(row[0]) for row in rows), low=stays, high=stays),
-        ScaledOps(tuple(kernels.tolist()), FLASH_LASTS, MIN_FLASH, MAX_FLASH),
+        ScaledOps(tuple(kernels.tolist()), FLASH_FACTOR, MIN_FLASH_FACTOR, MAX_FLASH_FACTOR),
     ]
 
 
 RULE = Rule(
     "plans-for-new-shapes",
     measure,
-    reads=OF_TRACE | {"shapes"},
+    reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(("launch_bound",), called="plans for new shapes"),
     requires=("steps", "shapes"),
     threshold=CALL_TO_LOOK_AT,

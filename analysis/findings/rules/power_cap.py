@@ -6,8 +6,8 @@ Why it costs time
     At full clock, large matrix products draw more power than the limit allows, so the clock falls. This is normal, but the
     GPU cannot reach its peak then.
 What to do
-    Change nothing in the code. Raise the limit (nvidia-smi -pl) if cooling and contract allow it. Fewer unnecessary
-    operations also reduce the power.
+    Change nothing in the code. Raise the limit (nvidia-smi -pl) if the cooling and the server's operator allow it. Fewer
+    unnecessary operations also reduce the power.
 When it is wrong
     A GPU under full load always looks like this. The finding is information, not a fault.
 References
@@ -33,15 +33,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     bands, share = throttled_bands(context, "power")
     if not bands or context.telemetry is None:
         return
-    clock = context.telemetry.means.get("clock_sm_mhz")  # The mean over the steady part, as on every screen.
-    average = f"; over the steady part they average {in_mhz(clock)}" if clock else ""
+    mean_mhz = context.telemetry.means.get("clock_sm_mhz")
+    mean_clause = f"; in the steady part, the mean clock is {in_mhz(mean_mhz)}" if mean_mhz else ""
     yield Evidence(
         Advice(
-            f"The power limit kept the clocks below their maximum for {100 * share:.0f} % of the sampled time{average}",
+            f"The power limit kept the clocks below their maximum for {100 * share:.0f} % of the sampled time{mean_clause}",
             Action(
                 "Leave",
                 "the clocks as they are",
-                ": this is not a fault, because a busy GPU draws all the power that its limit allows. Compare MFU at the actual clock. A higher power limit would raise the clock.",
+                ". A busy GPU draws all the power that its limit allows, so this is not a fault. Compare MFU at the actual clock. A higher power limit would raise the clock.",
             ),
             note="Not predicted: the recording does not show how clocks follow a higher limit.",
             risk="A higher limit needs enough cooling.",

@@ -1,8 +1,8 @@
 """The loader's queue was full in the profile, but is empty in the run.
 
 What it checks
-    A trace with loader workers whose step, without the profiler, is shorter than the run's step outside the profile. The
-    run's step comes from telemetry, step marks or a stopwatch.
+    Whether the run's steps outside the profile take longer than the profiled steps without the profiler's cost, in a trace with
+    loader workers. The run's step comes from telemetry, step marks or a stopwatch.
 Why it costs time
     Workers fill the prefetch queue while the profiler starts. The few profiled steps empty it and never wait, but the run
     waits in every step.
@@ -10,7 +10,8 @@ What to do
     Give the loader more workers, or make a sample cheaper. Then profile more steps than the queue has batches (workers ×
     prefetch_factor).
 When it is wrong
-    Other rare work outside the profiled steps (checkpoints, evaluation) looks the same if the hook did not time the workers.
+    The run's steps are longer because of rare work outside the profile, such as checkpoints or evaluation. The rule cannot
+    separate this if the recorder did not time the workers.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
 """
@@ -21,127 +22,132 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loader_limits import limited_by, pins_too_slowly
-from sawtooth.analysis.findings.loading.workers import with_more, workers_for
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Row, Rule
+from sawtooth.analysis.findings.loader_limits import loader_limit, pins_too_slowly
+from sawtooth.analysis.findings.loading.workers import loader_changes, workers_for
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Predicted, Row, Rule
 from sawtooth.analysis.findings.queries.loading import (
     HiddenTime,
-    at_their_limit,
+    limiting_loading_time,
     loader_may_limit,
-    most_to_gain_ms,
-    mostly_hidden,
+    longer_hidden_time,
+    max_gain_ms,
     profiled_steps,
-    quickest_ms,
+    shortest_loading_ms,
     workers_needed,
 )
 from sawtooth.analysis.metrics.loader_rate import Feeding, workers_time
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-# Values of the slots in the code changes if nothing shows how many workers are needed.
-WORKERS = (("workers", "12"), ("seen", ""))
+# Values of the code's slots if nothing shows how many workers are needed.
+DEFAULT_SLOTS = (("workers", "12"), ("workers_now", ""))
 CHANGES = (
     CodeChange(
         "PyTorch",
-        "DataLoader(dataset, …$seen)",
+        "DataLoader(dataset, …$workers_now)",
         "DataLoader(dataset, …, num_workers=$workers, pin_memory=True, persistent_workers=True, prefetch_factor=4)",
-        usual=WORKERS,
+        usual=DEFAULT_SLOTS,
     ),
     CodeChange(
         "Lightning",
         "DataLoader(dataset, …)",
         "DataLoader(dataset, …, num_workers=$workers, persistent_workers=True)",
-        usual=WORKERS,
+        usual=DEFAULT_SLOTS,
     ),
     CodeChange(
         "Transformers",
         "TrainingArguments(dataloader_num_workers=2)",
         "TrainingArguments(dataloader_num_workers=$workers, dataloader_persistent_workers=True)",
-        usual=WORKERS,
+        usual=DEFAULT_SLOTS,
     ),
 )
 
-BY_TELEMETRY = " Telemetry gives the run's step to within 10 %."
-AS_PROFILED = "Predicted with the time of the profiled steps, in which the loader kept up."
-MAX_WORKERS = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps used up a full queue."
-IN_PROPORTION = "This is an upper limit: the workers were not timed, and their rate grows at most with their number."
+TELEMETRY_ERROR_NOTE = " Telemetry gives the run's step to within 10 %."
+AS_PROFILED_NOTE = "Predicted with the time of the profiled steps, in which the loader kept up."
+MAX_WORKERS_NOTE = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps used up a full queue."
+PROPORTIONAL_NOTE = "This is an upper limit: the workers were not timed, and their rate grows at most with their number."
 # Used if no timing shows why a sample is slow.
-EITHER = Action("Give", "the loader more workers", ", or make a sample cheaper.")
+MORE_OR_CHEAPER = Action("Give", "the loader more workers", ", or make a sample cheaper.")
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if a run with loader workers is slower than its profile, or its workers limit it."""
+    """Yield a finding if a run with workers is slower than its profile, or if the workers limit the run."""
     if not loader_may_limit(context):
         return  # The workers were timed and keep up, so the run waits for something else.
-    hidden, fed, steps = mostly_hidden(context), workers_time(context.run.manifest.facts), profiled_steps(context)
+    hidden, loading, steps = longer_hidden_time(context), workers_time(context.run.manifest.facts), profiled_steps(context)
     if hidden is not None:
-        yield _hidden(context, hidden, fed, steps)
-    elif (limiting := at_their_limit(context)) is not None:
-        yield _at_their_limit(context, limiting, steps)
+        yield _evidence_of_hidden_wait(context, hidden, loading, steps)
+    elif (limiting := limiting_loading_time(context)) is not None:
+        yield _evidence_of_limiting_workers(context, limiting, steps)
 
 
-def _hidden(context: RuleContext, hidden: HiddenTime, fed: Feeding | None, steps: list[Row]) -> Evidence:
+def _evidence_of_hidden_wait(context: RuleContext, hidden: HiddenTime, loading: Feeding | None, steps: list[Row]) -> Evidence:
+    """Return the evidence that the run waits for the loader, but the profiled steps do not."""
     facts = context.run.manifest.facts
-    limit, advice = limited_by(facts) or ("", EITHER)
-    needs = f"{_workers(fed)} {in_words(fed.ms)} for a batch{limit}" if fed is not None else ""
-    reason = needs or "The loader's full queue is the likeliest reason"
-    feeds = workers_needed(facts, hidden.estimate_ms) if fed is not None and not pins_too_slowly(facts) else ""
-    fed_ms = max(hidden.estimate_ms, quickest_ms(facts))
+    limit_clause, advice = loader_limit(facts) or ("", MORE_OR_CHEAPER)
+    reason = "The loader's full queue is the likeliest reason"
+    if loading is not None:
+        reason = f"{_workers_need(loading)} {in_words(loading.ms)} for a batch{limit_clause}"
+    workers_note = workers_needed(facts, hidden.estimate_ms) if loading is not None and not pins_too_slowly(facts) else ""
+    fed_ms = max(hidden.estimate_ms, shortest_loading_ms(facts))
     workers = workers_for(context, fed_ms)
-    note = AS_PROFILED if fed_ms <= hidden.estimate_ms else MAX_WORKERS
-    if fed is None and workers is not None and workers.seen:
-        in_proportion_ms = hidden.run_ms * workers.seen / workers.use
-        if in_proportion_ms > fed_ms:
-            fed_ms, note = in_proportion_ms, IN_PROPORTION
+    note = AS_PROFILED_NOTE if fed_ms <= hidden.estimate_ms else MAX_WORKERS_NOTE
+    if loading is None and workers is not None and workers.now:
+        proportional_ms = hidden.run_ms * workers.now / workers.advised
+        if proportional_ms > fed_ms:
+            fed_ms, note = proportional_ms, PROPORTIONAL_NOTE
     return Evidence(
         Advice(
             f"The profile hides a wait: its steps take {hidden.profiled_steps_take}, {hidden.evidence} {in_words(hidden.run_ms)} for the run. {reason}",
             replace(
                 advice,
-                how=" ".join(filter(None, (advice.how, feeds, "Then profile more steps than workers × prefetch_factor."))),
+                how=" ".join(
+                    filter(None, (advice.how, workers_note, "Then profile more steps than workers × prefetch_factor."))
+                ),
             ),
-            note=f"{note}{'' if hidden.timed else BY_TELEMETRY}",
+            note=f"{note}{'' if hidden.timed else TELEMETRY_ERROR_NOTE}",
             risk="More workers need more host memory and CPU cores; if storage is the limit, they only wait for it.",
-            changes=with_more(facts, CHANGES, workers),
+            changes=loader_changes(facts, CHANGES, workers),
         ),
         lost_ms=max(hidden.run_ms - hidden.estimate_ms, 0.0),
-        confidence="medium" if fed is None else "high",
+        confidence="medium" if loading is None else "high",
         severity="critical",
         rows=[{"outside the profile": hidden.proof}, *steps],
         predicted=Predicted(fed_ms) if fed_ms < hidden.run_ms else None,
-        limits_the_step=fed is not None and fed.limits(hidden.run_ms),
+        limits_the_step=loading is not None and loading.limits(hidden.run_ms),
     )
 
 
-def _workers(fed: Feeding) -> str:
-    return "One loader worker needs" if fed.workers == 1 else f"{fed.workers} loader workers need"
+def _workers_need(loading: Feeding) -> str:
+    return "One loader worker needs" if loading.workers == 1 else f"{loading.workers} loader workers need"
 
 
-def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[Row]) -> Evidence:
+def _evidence_of_limiting_workers(context: RuleContext, loading: Feeding, steps: list[Row]) -> Evidence:
+    """Return the evidence that the workers need as long for a batch as the run for a step."""
     facts = context.run.manifest.facts
-    _, advice = limited_by(facts) or ("", EITHER)
-    workers = _workers(fed)
+    _, advice = loader_limit(facts) or ("", MORE_OR_CHEAPER)
+    subject = _workers_need(loading)
     if pins_too_slowly(facts):
-        workers = f"The one thread that pins the batches of {fed.workers} loader workers needs"
-    ceiling = most_to_gain_ms(context)
-    fed_ms = context.step_ms - ceiling if context.step_ms and ceiling else None
+        subject = f"The one thread that pins the batches of {loading.workers} loader workers needs"
+    gain_ms = max_gain_ms(context)
+    fed_ms = context.step_ms - gain_ms if context.step_ms and gain_ms else None
     return Evidence(
         Advice(
-            f"{workers} {in_words(fed.ms)} for a batch, as long as the step takes: a faster GPU alone gains hardly anything",
+            f"{subject} {in_words(loading.ms)} for a batch, as long as the step takes: a faster GPU alone gains hardly anything",
             replace(advice, how=f"{advice.how} Until then, shorter GPU work does not help."),
-            note="This is an upper limit: all of the GPU's wait. The profiled steps do not show how long the host takes for a step without waiting for batches.",
+            note="This is an upper limit, because it is all of the GPU's wait. The profiled steps do not show how long the host takes for a step without waiting for batches.",
             risk="More workers need more host memory and CPU cores; if storage is the limit, they only wait for it.",
-            changes=with_more(facts, CHANGES, workers_for(context, fed_ms)),
+            changes=loader_changes(facts, CHANGES, workers_for(context, fed_ms)),
         ),
-        lost_ms=ceiling,
-        limits_the_step=bool(ceiling),
-        severity=None if ceiling else "info",
+        lost_ms=gain_ms,
+        limits_the_step=bool(gain_ms),
+        severity=None if gain_ms else "info",
         at_most="warning",
         rows=[
             {
-                "a batch takes the workers, ms": round(fed.ms, 3),
-                "at least": round(fed.low_ms, 3),
-                "at most": round(fed.high_ms, 3),
+                "a batch takes the workers, ms": round(loading.ms, 3),
+                "at least": round(loading.low_ms, 3),
+                "at most": round(loading.high_ms, 3),
             },
             *steps,
         ],
@@ -151,7 +157,7 @@ def _at_their_limit(context: RuleContext, fed: Feeding, steps: list[Row]) -> Evi
 RULE = Rule(
     "prefetch-queue-hid-the-loader",
     measure,
-    reads=OF_TRACE | {"telemetry", "loader_timing"},
+    reads=TRACE_SOURCES | {"telemetry", "loader_timing"},
     explains=Explains(("data_wait",), topics=frozenset({"hidden"})),
     requires=("steps", "run's step"),
 )

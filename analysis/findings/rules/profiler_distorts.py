@@ -1,13 +1,13 @@
 """Profiled steps take longer than the steps of the run.
 
 What it checks
-    The profiled step compared with the run's step, by its stopwatch, step marks or telemetry, else estimated without the
-    profiler.
+    The ratio of the profiled step to the run's step. The run's step comes from a stopwatch, step marks or telemetry, or else
+    from an estimate without the profiler's cost.
 Why it costs time
-    Recording takes the host at least a microsecond per event. If the run waits for its host, the step is longer by this time.
+    Recording takes the host at least a microsecond per event. If the run waits for its host, recording makes the step longer.
 What to do
-    Use the run's step time. For a more accurate profile, record without stacks and shapes and with fewer active steps. Or
-    give the run its stopwatch step time.
+    Use the run's step time. For a more accurate profile, record without stacks and shapes and with fewer active steps. Or enter a
+    step time that you measured.
 When it is wrong
     The run's step is only an estimate, and the estimate is wrong.
 References
@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import DISTORTED
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -35,36 +35,36 @@ CHANGES = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield an info finding if the profiled step is much longer than the run's."""
+    """Yield an info finding if the profiled step is much longer than the run's step."""
     best = context.rank.best
-    profiled, run = best.profiled.value, best.ms
-    if profiled is None or not run:
+    profiled_ms, run_ms = best.profiled.value, best.ms
+    if profiled_ms is None or not run_ms:
         return
-    guessed = STEP_SOURCES[best.source].of_trace
+    is_estimate = STEP_SOURCES[best.source].of_trace
     yield Evidence(
         Advice(
-            f"Under the profiler, a step takes {in_words(profiled)}; without it, about {in_words(run)}"
-            + ("" if guessed else f" by {STEP_SOURCES[best.source].name}"),
+            f"Under the profiler, a step takes {in_words(profiled_ms)}; without it, about {in_words(run_ms)}"
+            + ("" if is_estimate else f" by {STEP_SOURCES[best.source].name}"),
             Action(
                 "Use", "the estimate", " as the step time, not the profile. To confirm it, enter a step time that you measured."
             )
-            if guessed
+            if is_estimate
             else Action("Use", "the run's step", " as the step time, not the profile."),
             note="The training does not normally run under the profiler, so there is nothing to gain.",
             risk="Without shapes, MFU is not known. Without stacks, findings name no source lines.",
             changes=CHANGES,
         ),
-        confidence="medium" if guessed else "high",
-        share=profiled / run,
+        confidence="medium" if is_estimate else "high",
+        share=profiled_ms / run_ms,
         severity="info",
-        rows=[{"profiled_ms": profiled, "run_ms": run}],
+        rows=[{"profiled_ms": profiled_ms, "run_ms": run_ms}],
     )
 
 
 RULE = Rule(
     "profiler-distorts",
     measure,
-    reads=OF_TRACE | {"telemetry"},
+    reads=TRACE_SOURCES | {"telemetry"},
     requires=("steps",),
     threshold=DISTORTED,
 )

@@ -2,15 +2,15 @@
 
 What it checks
     Stretches of at least 300 µs in which the launch queue is empty and the host is outside any operator (cause
-    ``python_host``). In the backward pass and the optimizer the limit is 1 ms, because a slow host takes half a millisecond
-    for PyTorch's own Python there.
+    ``python_host``). In the backward pass and the optimizer the limit is 1 ms, because PyTorch's own Python code there may take
+    half a millisecond on a slow host.
 Why it costs time
-    The GPU has no work during this host work (preprocessing, logging, garbage collection, waiting for a lock).
+    The GPU has no work while Python runs other code (preprocessing, logging, garbage collection, waiting for a lock).
 What to do
     Move the work to the loader's workers or to another thread, do it every N steps, or do it on the GPU. Profile with
     ``with_stack=True`` to see the line.
 When it is wrong
-    The stretches are very short. They are the normal cost of launching from Python and belong to the launch-bound rule.
+    The environment of a policy, or code that decides what to launch next, takes the time. This work cannot move.
 References
     https://docs.pytorch.org/docs/stable/profiler.html
 """
@@ -24,7 +24,7 @@ from itertools import accumulate
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
 from sawtooth.analysis.findings.loops.long_python_gaps import long_python_gaps
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Judgement, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Judgement, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.recorded.source_lines import heaviest_function
@@ -33,10 +33,10 @@ from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-ONCE = {1: "once", 2: "twice"}
-MOST = 0.8  # Share of the time in long stretches. Steps that contain the rest only have the usual short stretches.
-STALL_PART = 0.5  # Share of the longest stretch. In a rank that stalls in a few steps, such a stretch is a stall.
-NOTABLE = 0.25  # Of the mean per step. One long stretch in ten steps leaves 40 % of the mean to equal stretches in the others.
+TIMES_IN_WORDS = {1: "once", 2: "twice"}
+MOST = 0.8  # Share of the time in long stretches. The steps with the rest of this time are not counted as slow.
+MIN_STALL_SHARE = 0.5  # Of the longest gap. In a rank that stalls in a few steps, such a gap is a stall.
+MIN_MEAN_SHARE = 0.25  # Of the mean time per step. A step with less time is not counted as slow.
 
 CHANGES = (
     CodeChange(
@@ -54,97 +54,94 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return  # The checkpoint rule reports the Python time of checkpoints.
     rows = long_python_gaps(context)
     acts = acting(context)
-    if acts is not None:  # The environment computes there.
+    if acts is not None:  # The environment computes in these calls.
         rows = [row for row in rows if row[0] not in acts.calls]
     calls = tuple(sorted({int(call) for call, _, _ in rows}))
     steps = max(len(context.rank.counted), 1)
     if rows and stalls_in_few_steps(context, "python_host") is not None:
-        rows = shorter_than_stalls(rows)  # The rule for late ranks reports the stalls.
-    # Recording makes calls longer, but hardly a stretch without calls. So the run's Python time belongs to these stretches
+        rows = shorter_than_stalls(rows)  # The rule straggling-rank reports the stalls.
+    # Recording makes calls longer, but hardly the stretches without calls. So the run's Python time counts for these stretches
     # first.
-    lost = min(sum(int(ns) for _, ns, _ in rows) / steps / 1e6, context.lost_ms("python_host"))
-    if context.is_trifle(lost):
+    lost_ms = min(sum(int(ns) for _, ns, _ in rows) / steps / 1e6, context.lost_ms("python_host"))
+    if context.is_negligible(lost_ms):
         return
-    few = steps_with_most(rows)
-    all_over = len(calls) < steps or 2 * few > steps or in_most_steps(rows, steps)
-    frequency = how_often(len(calls), steps) if all_over else f"in {few} of {steps} steps"
-    line = heaviest_function(context.recording, context.rank.device, "python_host")
-    named = f", {line}" if line else ""
-    title = (
-        f"Python on the host delays the launches {frequency}: {{cost}} per step{named.replace('{', '{{').replace('}', '}}')}"
-    )
+    slow_steps = steps_with_most(rows)
+    is_frequent = len(calls) < steps or 2 * slow_steps > steps or in_most_steps(rows, steps)
+    frequency = how_often(len(calls), steps) if is_frequent else f"in {slow_steps} of {steps} steps"
+    function = heaviest_function(context.recording, context.rank.device, "python_host")
+    place = f", {function}".replace("{", "{{").replace("}", "}}") if function else ""
+    title = f"Python on the host delays the launches {frequency}: {{cost}} per step{place}"
 
     def reworded(advice: Advice, judgement: Judgement) -> Advice:
-        """State the full delay of the launches, a part of which other GPU work may hide."""
-        return replace(advice, title=title.format(cost=in_words(max(judgement.gain_ms if judgement.gains else 0.0, lost))))
+        """Put the larger of gain and loss into the title, because other GPU work may hide a part of the delay."""
+        gain_ms = judgement.gain_ms if judgement.gains else 0.0
+        return replace(advice, title=title.format(cost=in_words(max(gain_ms, lost_ms))))
 
     yield Evidence(
         Advice(
-            title.format(cost=in_words(lost)),
+            title.format(cost=in_words(lost_ms)),
             Action(
                 "Move",
                 "the Python work between launches out of the step",
                 ": to the loader's workers, to another thread, or to every N-th step."
                 + (
                     ""
-                    if named
+                    if function
                     else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line. Typical causes are gc.collect(), logging and checkpoints."
                 ),
             ),
-            note="Predicted by the replay without this Python time. At best, the CPU operators in these stretches disappear too.",
-            risk="Work moved to a thread still shares Python's lock with the launches.",
+            note="Predicted by the replay without this Python time. The lower end of the interval is also without the CPU operators in these stretches.",
+            risk="In another thread, the work still shares Python's lock with the launches.",
             changes=CHANGES,
         ),
-        lost_ms=lost,
-        cost_ms=lost,
+        lost_ms=lost_ms,
+        cost_ms=lost_ms,
         edits=[
             WithoutHostCause("python_host", calls=calls),
             *(WithoutHostCause(cause, 1.0, calls, keep_at_least=0.0) for cause in ("host_compute", "launch_bound")),
         ],
-        confidence="high" if named else "medium",
+        confidence="high" if function else "medium",
         rows=context.gap_evidence("python_host", before=calls),
         reword=reworded,
     )
 
 
 def shorter_than_stalls(rows: Sequence[tuple[int, int, int | None]]) -> list[tuple[int, int, int | None]]:
-    """Return ``rows`` (call, ns, step) without stalls.
-
-    A stall is at least STALL_PART as long as the longest stretch.
-    """
-    longest = max(ns for _, ns, _ in rows)
-    return [row for row in rows if row[1] < STALL_PART * longest]
+    """Return the ``rows`` (call, ns, step) with less than MIN_STALL_SHARE of the longest gap."""
+    longest_ns = max(ns for _, ns, _ in rows)
+    return [row for row in rows if row[1] < MIN_STALL_SHARE * longest_ns]
 
 
 def steps_with_most(rows: Sequence[tuple[int, int, int | None]]) -> int:
     """Return the smallest number of steps that contain MOST of the time of ``rows`` (call, ns, step)."""
-    longest = list(accumulate(sorted(_time_in_steps(rows), reverse=True)))
-    return 1 + sum(ns < MOST * longest[-1] for ns in longest)
+    summed_ns = list(accumulate(sorted(_ns_by_step(rows), reverse=True)))
+    return 1 + sum(ns < MOST * summed_ns[-1] for ns in summed_ns)
 
 
 def in_most_steps(rows: Sequence[tuple[int, int, int | None]], steps: int) -> bool:
-    """Return whether more than half of the steps have at least NOTABLE of the mean time of ``rows``."""
-    in_step = _time_in_steps(rows)
-    return 2 * sum(ns * steps >= NOTABLE * sum(in_step) for ns in in_step) > steps
+    """Return whether most ``steps`` have at least MIN_MEAN_SHARE of the mean time of ``rows``."""
+    step_ns = _ns_by_step(rows)
+    return 2 * sum(ns * steps >= MIN_MEAN_SHARE * sum(step_ns) for ns in step_ns) > steps
 
 
-def _time_in_steps(rows: Sequence[tuple[int, int, int | None]]) -> list[int]:
-    in_step: dict[int | None, int] = {}
+def _ns_by_step(rows: Sequence[tuple[int, int, int | None]]) -> list[int]:
+    """Return the ns in each step that has any of ``rows``."""
+    ns_by_step: dict[int | None, int] = {}
     for _, ns, step in rows:
-        in_step[step] = in_step.get(step, 0) + int(ns)
-    return list(in_step.values())
+        ns_by_step[step] = ns_by_step.get(step, 0) + int(ns)
+    return list(ns_by_step.values())
 
 
 def how_often(times: int, steps: int) -> str:
     """Return the words for ``times`` in ``steps``, such as "twice in 7 steps" or "once per step"."""
-    each, period = (times, f"in {steps} steps") if times < steps else (round(times / steps), "per step")
-    return f"{ONCE.get(each, f'{each} times')} {period}"
+    count, period = (times, f"in {steps} steps") if times < steps else (round(times / steps), "per step")
+    return f"{TIMES_IN_WORDS.get(count, f'{count} times')} {period}"
 
 
 RULE = Rule(
     "python-between-operators",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     explains=Explains(("python_host",), topics=frozenset({"host_pace"})),
     requires=("steps",),
     threshold=FEW_LINES,

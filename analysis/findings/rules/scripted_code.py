@@ -1,11 +1,11 @@
 """Steps run TorchScript.
 
 What it checks
-    Graphs of ``torch.jit.script`` or ``torch.jit.trace`` in the counted steps, by the names that their interpreter writes
-    into a trace: forward and backward graphs, and fused groups.
+    Graphs of ``torch.jit.script`` or ``torch.jit.trace`` in the counted steps. TorchScript's interpreter records forward graphs,
+    backward graphs and fused groups by fixed names.
 Why it costs time
-    TorchScript is no longer developed. Its fuser joins fewer operators than torch.compile. Also, torch.compile cannot analyse
-    a scripted function: each call of one breaks the graph.
+    TorchScript is no longer developed. Its fuser joins fewer operators than torch.compile. Each call of a scripted function in
+    compiled code breaks the graph, because torch.compile cannot analyse such a function.
 What to do
     Remove ``torch.jit.script`` and ``torch.jit.trace``, and compile the whole model. To serve without Python, use
     ``torch.export``.
@@ -20,12 +20,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_times
 
-GRAPHS = r"^(<forward op>|<backward op>|TensorExpr.*|prim::TensorExpr.*|prim::CudaFusionGroup.*|prim::DifferentiableGraph.*|torch::jit::.*)$"
+GRAPH_NAMES = r"^(<forward op>|<backward op>|TensorExpr.*|prim::TensorExpr.*|prim::CudaFusionGroup.*|prim::DifferentiableGraph.*|torch::jit::.*)$"
 
 CHANGES = (
     CodeChange(
@@ -38,7 +38,7 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield an info finding if steps run graphs of TorchScript."""
-    graphs = operators(context, GRAPHS)
+    graphs = operators(context, GRAPH_NAMES)
     if not len(graphs.frame):
         return
     yield Evidence(
@@ -59,6 +59,6 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "scripted-code",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     requires=("steps", "torch.compile"),
 )

@@ -2,18 +2,17 @@
 
 What it checks
     How many bytes the loader's processes read in the first epoch, as the kernel counts them. There is a finding if at least half
-    of these bytes came from disk and the training waits for the loader. The whole dataset must fit into the memory that was free
-    for files, or later epochs must have come from memory.
+    of these bytes came from disk and the training waits for the loader. Also, later epochs must have come from memory, or the
+    whole dataset must fit into the memory that was free for files.
 Why it costs time
     The first read of a file comes from disk or over the network. Later reads come from memory (the page cache), if the file
     fits.
 What to do
-    Do not change the loader because of a first epoch: record an epoch that comes from memory. If the first epoch matters,
-    read the files ahead.
+    Do not change the loader because of a first epoch. Record an epoch that comes from memory. If the first epoch matters, read
+    the files ahead.
 When it is wrong
     Other programs fill the memory before the second epoch, or the files are compressed or on a file system without a cache.
-    Memory-mapped files (np.memmap) are not counted. A dataset that does not fit is read from disk in every epoch; other
-    findings report this.
+    Memory-mapped files (np.memmap) are not counted.
 References
     https://docs.kernel.org/filesystems/proc.html (/proc/PID/io: rchar and read_bytes)
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
@@ -24,19 +23,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Row, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Row, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.loading import loader_may_limit, of_first_read
+from sawtooth.analysis.findings.queries.loading import loader_may_limit, profiles_first_read
 from sawtooth.analysis.metrics.loader_rate import first_read_of, sample_cost, workers_time
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_words
 from sawtooth.ingest.loop.page_cache import FirstRead
 
-FROM_DISK = 0.5  # Share of all bytes read. Below it, most batches already come from memory.
-FITS = 0.8  # Share of the memory that was free for files. The training uses the rest later.
-COMPUTING = ("cores", "worker")  # Limits of the loader, by the host's samples, with which no worker waits for a disk.
-NOT_PREDICTED = "Not predicted: no batch of this recording came from memory, so its time is unknown."
-MEASURED = "Measured in the later epochs, to which most of the run's steps belong."
+MIN_DISK_SHARE = 0.5  # Of all bytes read. With a smaller share, most batches come from memory.
+MAX_MEMORY_SHARE = 0.8  # Of the memory that was free for files. The training uses the rest later.
+COMPUTING_LIMITS = ("cores", "worker")  # With these limits of the loader, no worker waits for a disk.
+NOT_PREDICTED = "Not predicted: no batch of this recording came from memory, so the time of such a batch is unknown."
+MEASURED_NOTE = "Measured in the later epochs, to which most of the run's steps belong."
 CHANGES = (
     CodeChange("sawtooth run", "sawtooth run python train.py", "sawtooth run --after 600 python train.py   # seconds: past the first epoch"),
     CodeChange("before the training", "python train.py", "find data/ -type f -exec cat {} + > /dev/null   # reads the files ahead, once\npython train.py"),
@@ -46,67 +45,68 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if profiled steps wait for data that is read from disk only once."""
     first = first_read_of(context.run.manifest.facts)
-    if first is None or first.disk_share < FROM_DISK:
+    if first is None or first.disk_share < MIN_DISK_SHARE:
         return
-    lost = context.lost_ms("data_wait")
+    lost_ms = context.lost_ms("data_wait")
     if first.is_over:
-        if of_first_read(context) and context.share(lost) >= FEW_LINES.share:
-            yield _in_later_epochs(context, first)
-    elif first.later_share is None and _fits(first) and _waits(context, lost):
-        yield _in_first_epoch(context, first, lost)
+        if profiles_first_read(context) and context.share(lost_ms) >= FEW_LINES.share:
+            yield _evidence_of_later_epochs(context, first)
+    elif first.later_share is None and _fits_into_memory(first) and _waits_for_disk(context, lost_ms):
+        yield _evidence_of_first_epoch(context, first, lost_ms)
 
 
-def _fits(first: FirstRead) -> bool:
-    return first.samples * first.sample_bytes <= FITS * first.room_bytes
+def _fits_into_memory(first: FirstRead) -> bool:
+    return first.samples * first.sample_bytes <= MAX_MEMORY_SHARE * first.room_bytes
 
 
-def _waits(context: RuleContext, lost_ms: float) -> bool:
+def _waits_for_disk(context: RuleContext, lost_ms: float) -> bool:
     """Return whether the step waits for the loader, and the loader does not wait for cores."""
     facts, host = context.run.manifest.facts, context.run.telemetry.host
-    cost, fed = sample_cost(facts), workers_time(facts)
-    if cost is None or cost.limit == "computing" or (host is not None and host.limit_of_loader() in COMPUTING):
+    cost, loading = sample_cost(facts), workers_time(facts)
+    if cost is None or cost.limit == "computing" or (host is not None and host.limit_of_loader() in COMPUTING_LIMITS):
         return False
-    limits = fed is not None and context.step_ms is not None and fed.limits(context.step_ms) and loader_may_limit(context)
-    return limits or context.share(lost_ms) >= FEW_LINES.share
+    if context.share(lost_ms) >= FEW_LINES.share:
+        return True
+    return loading is not None and context.step_ms is not None and loading.limits(context.step_ms) and loader_may_limit(context)
 
 
-def _read(first: FirstRead) -> str:
+def _disk_share_clause(first: FirstRead) -> str:
     return f"{100 * first.disk_share:.0f} % of what the loader read was not in the page cache"
 
 
-def _in_later_epochs(context: RuleContext, first: FirstRead) -> Evidence:
+def _evidence_of_later_epochs(context: RuleContext, first: FirstRead) -> Evidence:
     """Return the finding of a run whose first epoch is over, with the loader's time in the later epochs."""
-    fed, cost = workers_time(context.run.manifest.facts), sample_cost(context.run.manifest.facts)
-    takes = (
+    loading, cost = workers_time(context.run.manifest.facts), sample_cost(context.run.manifest.facts)
+    times_clause = (
         f"a sample takes {in_words(1e3 * cost.wall_s)} instead of {in_words(1e3 * first.sample_s)}" if cost is not None else ""
     )
-    if fed is not None:
-        takes = f"{fed.workers} workers take {in_words(fed.ms)} for a batch ({in_words(fed.low_ms)} to {in_words(fed.high_ms)}): {takes}"
+    if loading is not None:
+        times_clause = f"{loading.workers} workers take {in_words(loading.ms)} for a batch ({in_words(loading.low_ms)} to {in_words(loading.high_ms)}): {times_clause}"
     return Evidence(
         Advice(
-            f"The profiled steps wait for the disk, but later ones do not: {_read(first)} in the first epoch",
+            f"The profiled steps wait for the disk, but later steps do not: {_disk_share_clause(first)} in the first epoch",
             Action(
                 "Record",
                 "a later epoch before changing the loader",
-                f": from the second epoch on, batches come from memory, and {takes}.",
+                f": from the second epoch on, batches come from memory, and {times_clause}.",
                 records_again=True,
             ),
-            note=MEASURED,
-            risk="A job with a single epoch reads all of it from the disk.",
+            note=MEASURED_NOTE,
+            risk="A job with a single epoch reads all its data from the disk.",
             changes=CHANGES[:1],
         ),
         confidence="high",
         severity="info",
-        rows=_evidence(context, first),
+        rows=_rows(context, first),
     )
 
 
-def _in_first_epoch(context: RuleContext, first: FirstRead, lost_ms: float) -> Evidence:
+def _evidence_of_first_epoch(context: RuleContext, first: FirstRead, lost_ms: float) -> Evidence:
     """Return the finding of a run that ended within its first epoch."""
-    whole, room = in_bytes(first.samples * first.sample_bytes), in_bytes(first.room_bytes)
+    dataset_size, free_memory = in_bytes(first.samples * first.sample_bytes), in_bytes(first.room_bytes)
     return Evidence(
         Advice(
-            f"These batches come from the disk: {_read(first)}, and {whole} of data fit into {room} of free memory",
+            f"These batches come from the disk: {_disk_share_clause(first)}, and {dataset_size} of data fit into {free_memory} of free memory",
             Action(
                 "Record",
                 "a later epoch before changing the loader",
@@ -118,11 +118,11 @@ def _in_first_epoch(context: RuleContext, first: FirstRead, lost_ms: float) -> E
             changes=CHANGES,
         ),
         lost_ms=lost_ms or None,
-        rows=_evidence(context, first),
+        rows=_rows(context, first),
     )
 
 
-def _evidence(context: RuleContext, first: FirstRead) -> list[Row]:
+def _rows(context: RuleContext, first: FirstRead) -> list[Row]:
     host = context.run.telemetry.host
     counted = {
         "not in the page cache, %": round(100 * first.disk_share, 1),
@@ -138,7 +138,7 @@ def _evidence(context: RuleContext, first: FirstRead) -> list[Row]:
 RULE = Rule(
     "slow-first-read",
     measure,
-    reads=OF_TRACE | {"loader_timing"},
+    reads=TRACE_SOURCES | {"loader_timing"},
     explains=Explains(("data_wait",)),
     requires=("steps", "reads"),
     threshold=FEW_LINES,

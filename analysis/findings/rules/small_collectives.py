@@ -1,14 +1,14 @@
 """The step has many small collectives.
 
 What it checks
-    The mean size of a step's collectives, if communication is exposed. Also gradients that are all-reduced during the
-    backward pass in much smaller buckets than DistributedDataParallel's, with a host call for each.
+    Small collectives in a step with exposed communication. Also all-reduces of gradients during the backward pass, in buckets
+    that are much smaller than DistributedDataParallel's default.
 Why it costs time
-    A collective takes tens of microseconds, even if it is small; below about 1 MB this is most of its time. Each also costs a
-    host call, which matters if the host is the limit.
+    A collective takes tens of microseconds, even if it is small. Below about 1 MB, this latency is most of the collective's time.
+    Each collective also costs a host call.
 What to do
-    Use larger buckets (bucket_cap_mb), flattened parameters, and one all-reduce for all metrics. Broadcasts of single parameters
-    come from ZeroRedundancyOptimizer: let it keep parameters in buckets (parameters_as_bucket_view).
+    Use larger buckets (bucket_cap_mb), flattened parameters, and one all-reduce for all metrics. ZeroRedundancyOptimizer
+    broadcasts single parameters unless you let it keep parameters in buckets (parameters_as_bucket_view).
 When it is wrong
     The run uses tensor parallelism, which needs its small collectives.
 References
@@ -23,35 +23,32 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.communication import calls_inside, collectives, evidence_of
+from sawtooth.analysis.findings.queries.communication import calls_inside, collective_evidence, collectives
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number, in_words
 
-# Below about 1 MB, latency limits a collective, not bandwidth. This is true on NVLink and on the network.
-SMALL_BYTES = 1_000_000
-MANY = 20  # Small collectives per step. A few are metrics and flags.
+SMALL_BYTES = 1_000_000  # Latency limits a smaller collective, not bandwidth. This is true on NVLink and on the network.
+MIN_COLLECTIVES = 20  # Small collectives per step. A few are metrics and flags.
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel uses buckets of this size by default.
-# Most buckets must be this many times smaller. Two buckets of half the size are a setting, not single gradients. A gradient
-# that is larger than a bucket is sent alone.
-FAR_SMALLER = 8
-CALLED = "c10d::allreduce_"  # The host operator of one all-reduce has this name.
-CHANGE = Action("Put", "gradients together", ": a larger bucket_cap_mb, or one flat tensor for small values.")
-RISK = "Larger buckets start later and overlap less."
-# After its step, each rank of ZeroRedundancyOptimizer broadcasts the parameters that it updates, one by one unless they are in buckets.
+MIN_BUCKET_RATIO = 8  # Default bucket size ÷ median size. Buckets of half the default size are a user's setting.
+ALL_REDUCE_OPERATOR = "c10d::allreduce_"
+JOIN_GRADIENTS = Action("Put", "gradients together", ": a larger bucket_cap_mb, or one flat tensor for small values.")
+LARGE_BUCKETS_RISK = "Larger buckets start later and overlap less."
+# After a step of ZeroRedundancyOptimizer, each rank broadcasts the parameters that it updated, one by one unless they are in buckets.
 SEND_PARAMETERS = Action(
     "Send",
     "parameters together",
-    ": ZeroRedundancyOptimizer with parameters_as_bucket_view=True sends those of a rank in one broadcast.",
+    ": ZeroRedundancyOptimizer with parameters_as_bucket_view=True sends a rank's parameters in one broadcast.",
 )
 
 CHANGES = (
     CodeChange("PyTorch", "DDP(model, bucket_cap_mb=1)", "DDP(model, bucket_cap_mb=25)"),
     CodeChange("Transformers", "TrainingArguments(ddp_bucket_cap_mb=1)", "TrainingArguments(ddp_bucket_cap_mb=25)"),
 )
-IN_BUCKETS = (
+BUCKET_CHANGES = (
     CodeChange(
         "PyTorch",
         "opt = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=3e-4)",
@@ -61,106 +58,113 @@ IN_BUCKETS = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if many small collectives are exposed, or if each costs the host a call."""
-    yield from list(_exposed_evidence(context)) or _called_one_by_one(context)
+    """Yield a finding if many small collectives are exposed, or else if joining them saves host calls."""
+    yield from list(_evidence_of_exposed_collectives(context)) or _evidence_of_host_calls(context)
 
 
-def _exposed_evidence(context: RuleContext) -> Iterator[Evidence]:
-    lost = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
-    if context.share(lost) < FEW_LINES.share:
-        return  # The host's calls may still cost time, which ``_called_one_by_one`` checks.
-    every = collectives(context)
-    rows = every[every["bytes"].notna()].astype({"bytes": float})
-    small, large = rows[rows["bytes"] < SMALL_BYTES], rows[(rows["bytes"] >= SMALL_BYTES) & (rows["dur_ns"] > 0)]
+def _evidence_of_exposed_collectives(context: RuleContext) -> Iterator[Evidence]:
+    """Yield the evidence that many small collectives run while no kernel computes."""
+    lost_ms = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
+    if context.share(lost_ms) < FEW_LINES.share:
+        return
+    all_collectives = collectives(context)
+    sized = all_collectives[all_collectives["bytes"].notna()].astype({"bytes": float})
+    is_small = sized["bytes"] < SMALL_BYTES
+    small, large = sized[is_small], sized[~is_small & (sized["dur_ns"] > 0)]
     steps = max(len(context.rank.counted), 1)
     count = len(small) / steps
-    if count < MANY:
+    if count < MIN_COLLECTIVES:
         return
     edits: list[Edit] = []
     if len(large):
-        fast = small["bytes"] / (large["bytes"] / large["dur_ns"]).max()
-        edits = [TimedOps(tuple(small["gpu_op_id"].astype(int).tolist()), tuple(fast.astype(int).tolist()))]
-    of_parameters = 2 * int((small["name"] == "broadcast").sum()) > len(small)
+        max_bytes_per_ns = (large["bytes"] / large["dur_ns"]).max()
+        small_ns = small["bytes"] / max_bytes_per_ns
+        edits = [TimedOps(tuple(small["gpu_op_id"].astype(int).tolist()), tuple(small_ns.astype(int).tolist()))]
+    are_broadcasts = 2 * int((small["name"] == "broadcast").sum()) > len(small)
     yield Evidence(
         Advice(
-            f"{in_number(count, 'collective per step moves', 'collectives per step move')} less than 1 MB each, while {in_words(lost)} of communication is exposed",
-            SEND_PARAMETERS if of_parameters else CHANGE,
+            f"{in_number(count, 'collective per step moves', 'collectives per step move')} less than 1 MB each, while {in_words(lost_ms)} of communication is exposed",
+            SEND_PARAMETERS if are_broadcasts else JOIN_GRADIENTS,
             note="Predicted by the replay with these bytes moved at the rate of the largest collectives."
             if edits
             else "Not predicted: the time of a larger collective is not in the trace.",
-            risk="" if of_parameters else RISK,
-            changes=IN_BUCKETS if of_parameters else CHANGES,
+            risk="" if are_broadcasts else LARGE_BUCKETS_RISK,
+            changes=BUCKET_CHANGES if are_broadcasts else CHANGES,
         ),
-        lost_ms=min(lost, float(small["dur_ns"].sum()) / 1e6 / steps),
-        cost_ms=lost,
+        lost_ms=min(lost_ms, float(small["dur_ns"].sum()) / 1e6 / steps),
+        cost_ms=lost_ms,
         edits=edits,
-        rows=evidence_of(small),
+        rows=collective_evidence(small),
     )
 
 
-def _called_one_by_one(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if the step is shorter with the all-reduces joined into default-size buckets.
-
-    Only all-reduces of gradients during the backward pass count.
-    """
-    every = collectives(context)
-    within = (every["name"] == "allreduce") & every["bytes"].notna() & every["launch_ns"].notna()
-    within &= ~every["after_backward"].fillna(True).astype(bool) & ~every["forward"].fillna(True).astype(bool)
-    rows = every[within].sort_values("launch_ns")
-    bucket = (rows.groupby(["step", "group"])["bytes"].cumsum() // BUCKET_BYTES).rename("bucket")
-    replaced = rows[rows.assign(bucket=bucket).duplicated(["step", "group", "bucket"], keep="last")]
+def _evidence_of_host_calls(context: RuleContext) -> Iterator[Evidence]:
+    """Yield the evidence that joining the gradients' all-reduces into larger buckets shortens the step."""
+    gradient_allreduces = _gradient_allreduces(collectives(context))
+    bucket = (gradient_allreduces.groupby(["step", "group"])["bytes"].cumsum() // BUCKET_BYTES).rename("bucket")
+    is_replaced = gradient_allreduces.assign(bucket=bucket).duplicated(["step", "group", "bucket"], keep="last")
+    replaced = gradient_allreduces[is_replaced]
     steps = max(len(context.rank.counted), 1)
-    if len(replaced) < MANY * steps or context.step_ms is None:
+    if len(replaced) < MIN_COLLECTIVES * steps or context.step_ms is None:
         return
-    usual = float(rows["bytes"].astype(float).median())
-    if usual > BUCKET_BYTES / FAR_SMALLER:
+    median_bytes = float(gradient_allreduces["bytes"].astype(float).median())
+    if median_bytes > BUCKET_BYTES / MIN_BUCKET_RATIO:
         return
-    edits = _together(context, rows, bucket, replaced)
-    predicted = context.predict_ms(edits)
-    if predicted is None or context.is_trifle(context.step_ms - predicted):
+    edits = _joining_edits(context, gradient_allreduces, bucket, replaced)
+    predicted_ms = context.predict_ms(edits)
+    if predicted_ms is None or context.is_negligible(context.step_ms - predicted_ms):
         return
-    count = len(rows) / steps
+    count = len(gradient_allreduces) / steps
     yield Evidence(
         Advice(
-            f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} per step, most of {usual / 1e6:.2g} MB or less, and the host makes a call for each",
-            CHANGE,
+            f"Gradients are sent in {in_number(count, 'all-reduce', 'all-reduces')} per step, most of {median_bytes / 1e6:.2g} MB or less, and the host makes a call for each",
+            JOIN_GRADIENTS,
             note="Predicted by the replay with these gradients in buckets of 25 MB. Each bucket is sent with its last gradient, in one host call.",
-            risk=RISK,
+            risk=LARGE_BUCKETS_RISK,
             changes=CHANGES,
         ),
-        lost_ms=context.step_ms - predicted,
+        lost_ms=context.step_ms - predicted_ms,
         edits=edits,
-        rows=evidence_of(replaced),
+        rows=collective_evidence(replaced),
         threshold_for="gain",
     )
 
 
-def _together(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, replaced: pd.DataFrame) -> list[Edit]:
+def _gradient_allreduces(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the all-reduces that were launched during a backward pass, in the order of their launches."""
+    sized = rows[(rows["name"] == "allreduce") & rows["bytes"].notna() & rows["launch_ns"].notna()]
+    after_backward, in_forward = (sized[column].fillna(True).astype(bool) for column in ("after_backward", "forward"))
+    return sized[~after_backward & ~in_forward].sort_values("launch_ns")
+
+
+def _joining_edits(context: RuleContext, rows: pd.DataFrame, bucket: pd.Series, replaced: pd.DataFrame) -> list[Edit]:
     """Return the edits that keep only the last all-reduce of each bucket.
 
-    It moves all bytes of the bucket at the rate of the fastest all-reduce. The host calls of the others disappear.
+    The host calls of the others disappear. The last all-reduce moves all bytes of the bucket at the rate of the fastest all-reduce.
     """
-    bytes_, dur_ns = rows["bytes"].astype(float), rows["dur_ns"].astype(float)
-    rate = float((bytes_ / dur_ns).max())
-    of_bucket = [rows["step"], rows["group"], bucket]
-    needs = pd.concat(
-        [bytes_.groupby(of_bucket).transform("sum") / rate, dur_ns.groupby(of_bucket).transform("sum")], axis=1
-    ).min(axis=1)
+    sizes, dur_ns = rows["bytes"].astype(float), rows["dur_ns"].astype(float)
+    max_bytes_per_ns = float((sizes / dur_ns).max())
+    bucket_keys = [rows["step"], rows["group"], bucket]
+    at_max_rate_ns = sizes.groupby(bucket_keys).transform("sum") / max_bytes_per_ns
+    recorded_ns = dur_ns.groupby(bucket_keys).transform("sum")
+    bucket_ns = pd.concat([at_max_rate_ns, recorded_ns], axis=1).min(axis=1)
     remaining = rows.drop(replaced.index)
-    calls, launched = calls_inside(context, CALLED), np.sort(replaced["launch_ns"].to_numpy(np.int64))
-    first = np.searchsorted(launched, calls["launch_ns"].to_numpy(np.int64), side="left")
-    last = np.searchsorted(launched, calls["end_ns"].to_numpy(np.int64), side="right")
+    calls = calls_inside(context, ALL_REDUCE_OPERATOR)
+    replaced_launch_ns = np.sort(replaced["launch_ns"].to_numpy(np.int64))
+    first = np.searchsorted(replaced_launch_ns, calls["launch_ns"].to_numpy(np.int64), side="left")
+    last = np.searchsorted(replaced_launch_ns, calls["end_ns"].to_numpy(np.int64), side="right")
+    has_replaced_launch = first < last
     return [
-        TimedOps(tuple(remaining["gpu_op_id"].astype(int).tolist()), tuple(needs[remaining.index].astype(int).tolist())),
+        TimedOps(tuple(remaining["gpu_op_id"].astype(int).tolist()), tuple(bucket_ns[remaining.index].astype(int).tolist())),
         WithoutOps(tuple(replaced["gpu_op_id"].astype(int).tolist())),
-        WithoutCalls(tuple(calls.loc[first < last, "call_id"].astype(int).tolist())),
+        WithoutCalls(tuple(calls.loc[has_replaced_launch, "call_id"].astype(int).tolist())),
     ]
 
 
 RULE = Rule(
     "small-collectives",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     requires=("steps",),
     threshold=FEW_LINES,
     part_of="exposed-communication",

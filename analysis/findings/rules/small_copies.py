@@ -1,11 +1,11 @@
 """Input goes to the GPU in many small copies.
 
 What it checks
-    Copies from host memory that take at most SHORT_NS in the counted steps. Tensors made on the CPU have their own rule. The
-    address tables that sharding copies for each gathered or scattered layer are not input.
+    Copies from host memory that take at most 10 µs in the counted steps. The rule tensors-made-on-cpu reports tensors that are made
+    on the CPU. Tables of addresses that FSDP copies for its buffers are not input.
 Why it costs time
-    The host takes longer to launch a short copy than the bus to transfer it. If the copy is pageable or blocking, the host
-    also waits for it.
+    The host needs longer to launch a short copy than the bus needs for the transfer. If the copy is pageable or blocking, the
+    host also waits for it.
 What to do
     Put all values into one tensor, copy it once and slice it on the GPU. Keep constants on the GPU. Collate a batch into few
     tensors.
@@ -23,17 +23,17 @@ import numpy as np
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Relation, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.communication import calls_inside
-from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_tensors, waits_beside
+from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_tensors, waits_for_copies
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_number
 
 SHORT_NS = 10_000  # An operator and its launch take the host about this long. PCIe 5 moves half a megabyte in this time.
-MANY = 10  # Per step. Inputs, labels and one or two masks are not a problem.
-SHARDING = "fsdp::"  # Operators of `fully_shard` have this prefix. They split and join buffers by tables of addresses.
+MIN_COPIES = 10  # Per step. Inputs, labels and one or two masks are not a problem.
+SHARDING_OPERATORS = "fsdp::"  # Prefix of the operators of `fully_shard` that split and join buffers by tables of addresses.
 
 CHANGES = (
     CodeChange(
@@ -48,25 +48,27 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if joining at least MANY small copies would save a relevant share of the step."""
     uploads = copies(context, "(?i)HtoD|HostToDevice")
     made_on_cpu = set(copies_of_made_tensors(context).ids)
-    sharding = calls_inside(context, SHARDING)["call_id"]
+    sharding_calls = calls_inside(context, SHARDING_OPERATORS)["call_id"]
     acts = acting(context)
     if acts is not None:  # An observation is known only after the environment has responded to the last action.
         uploads = uploads.where(~uploads.frame["call_id"].isin(acts.calls))
-    short = uploads.frame["end_ns"] - uploads.frame["start_ns"] <= SHORT_NS
-    inputs = (
-        uploads.frame["call_id"].notna() & ~uploads.frame["id"].isin(made_on_cpu) & ~uploads.frame["call_id"].isin(sharding)
+    is_short = uploads.frame["end_ns"] - uploads.frame["start_ns"] <= SHORT_NS
+    is_input = (
+        uploads.frame["call_id"].notna()
+        & ~uploads.frame["id"].isin(made_on_cpu)
+        & ~uploads.frame["call_id"].isin(sharding_calls)
     )
-    small = uploads.where(short & inputs)
-    if small.count < MANY:
+    small = uploads.where(is_short & is_input)
+    if small.count < MIN_COPIES:
         return
     kept_calls = small.frame.drop_duplicates("step")["call_id"]
-    removed = tuple(
+    removed_calls = tuple(
         int(call) for call in np.setdiff1d(small.frame["call_id"].to_numpy(np.int64), kept_calls.to_numpy(np.int64))
     )
-    edits = [WithoutCalls((*removed, *waits_beside(context, removed)))]
-    predicted = context.predict_ms(edits)
-    saved = context.step_ms - predicted if predicted is not None and context.step_ms else small.ms
-    if context.is_trifle(saved):
+    edits = [WithoutCalls((*removed_calls, *waits_for_copies(context, removed_calls)))]
+    predicted_ms = context.predict_ms(edits)
+    saved_ms = context.step_ms - predicted_ms if predicted_ms is not None and context.step_ms else small.ms
+    if context.is_negligible(saved_ms):
         return
     sizes = small.frame["bytes"].dropna()  # Not every trace has the sizes.
     yield Evidence(
@@ -74,12 +76,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             f"Input goes to the GPU in {in_number(small.count, 'copy', 'copies')} per step"
             + (f" of {in_bytes(float(sizes.median()))} each" if len(sizes) else ""),
             Action("Put", "small tensors into one", ", copy it once and slice it on the GPU."),
-            note="Predicted with one of these copies per step, without the host's time before the others and its waits for them.",
-            risk="None, unless the values are made one after the other.",
+            note="Predicted with one of these copies per step. The host's time before the other copies and its waits for them are removed.",
+            risk="None, unless each value depends on the previous value.",
             changes=CHANGES,
         ),
-        lost_ms=saved,
-        cost_ms=saved,
+        lost_ms=saved_ms,
+        cost_ms=saved_ms,
         edits=edits,
         rows=small.rows(),
         places=small.places(),
@@ -89,14 +91,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 RULE = Rule(
     "small-copies",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     explains=Explains(("launch_bound",), called="many small copies"),
     requires=("steps",),
     threshold=FEW_LINES,
     comes_before=(
         Relation(
             "launch-bound",
-            "“{title}” comes first: input changes in each step, so its copies stay outside a CUDA graph.",
+            "“{title}” comes first, because copies of input stay outside a CUDA graph.",
         ),
     ),
 )

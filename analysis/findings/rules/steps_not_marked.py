@@ -3,7 +3,7 @@
 What it checks
     How this analysis found the steps.
 Why it costs time
-    All values per step (time, MFU, gains) depend on where steps begin and end. Inferred steps can be wrong.
+    All values per step (time, MFU, gains) depend on where steps begin and end. Steps that the analysis infers can be wrong.
 What to do
     Call ``profiler.step()`` after each step, with a schedule. Under Nsight Systems, mark each step with an NVTX range.
 When it is wrong
@@ -20,8 +20,8 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-MARKED = ("profiler_step",)
-FOUND_BY = {"annotation": "taken from annotations", "inferred": "inferred from the host's repeated work"}
+PROFILER_MARKS = ("profiler_step",)
+SOURCES_IN_WORDS = {"annotation": "taken from annotations", "inferred": "inferred from the host's repeated work"}
 
 CHANGES = (
     CodeChange(
@@ -40,10 +40,8 @@ CHANGES = (
         "class Step(TrainerCallback):\n    def on_step_end(self, *a, **k): prof.step()\ntrainer.add_callback(Step())\ntrainer.train()",
     ),
 )
-
-
 # vLLM names each iteration after its requests: execute_context_0(0)_generation_32(32), in some builds execute_32_context_….
-OF_SERVER = r"^execute_(\d+_)?context_\d+.*_generation_\d+"
+SERVER_ITERATIONS = r"^execute_(\d+_)?context_\d+.*_generation_\d+"
 
 NSIGHT_CHANGES = (
     CodeChange(
@@ -56,31 +54,36 @@ NSIGHT_CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield an info finding if neither the profiler nor the run itself marked the steps."""
-    nsight, none = context.rank.trace.by_nsight, context.rank.step_source == "none"
-    annotated = nsight and context.rank.step_source == "annotation"
-    marked_by_run = context.rank.best.source == "marks" and not none
-    if context.rank.step_source in MARKED or annotated or marked_by_run:
+    step_source, by_nsight = context.rank.step_source, context.rank.trace.by_nsight
+    no_steps = step_source == "none"
+    marked_by_nvtx = by_nsight and step_source == "annotation"
+    marked_by_run = context.rank.best.source == "marks" and not no_steps
+    if step_source in PROFILER_MARKS or marked_by_nvtx or marked_by_run:
         return
-    serves = bool(context.recording.named(OF_SERVER))
-    if serves and not none:
-        return  # The server calls the profiler, and its iterations were found.
+    is_server = bool(context.recording.named(SERVER_ITERATIONS))
+    if is_server and not no_steps:
+        return  # The analysis found the server's iterations.
+    if by_nsight:
+        action = Action("Mark", "each step with an NVTX range")
+    elif is_server:
+        action = Action(
+            "Profile", "more iterations of the server", ", so that the analysis finds steps by their repeated work."
+        )
+    else:
+        action = Action("Call", "profiler.step() after each step", ", with a schedule.")
     yield Evidence(
         Advice(
-            "The trace marks no steps, so nothing can be said per step"
-            if none
-            else f"The trace marks no profiler steps: {len(context.rank.counted)} were {FOUND_BY[context.rank.step_source]}",
-            Action("Mark", "each step with an NVTX range")
-            if nsight
-            else Action("Profile", "more iterations of the server", ", so that steps can be found by what they repeat.")
-            if serves
-            else Action("Call", "profiler.step() after each step", ", with a schedule."),
+            "The trace marks no steps, so no value per step is known"
+            if no_steps
+            else f"The trace marks no profiler steps: {len(context.rank.counted)} were {SOURCES_IN_WORDS[step_source]}",
+            action,
             note="This does not change the step time.",
             risk="None.",
-            changes=NSIGHT_CHANGES if nsight else () if serves else CHANGES,
+            changes=NSIGHT_CHANGES if by_nsight else () if is_server else CHANGES,
         ),
         confidence="high",
-        severity="warning" if none else "info",
-        rows=[{"step_source": context.rank.step_source}],
+        severity="warning" if no_steps else "info",
+        rows=[{"step_source": step_source}],
     )
 
 

@@ -24,10 +24,10 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import LAUNCHES, OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import REST_OF_LAUNCHES, TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
-from sawtooth.analysis.findings.queries.passes import Passes, at_once, passes
+from sawtooth.analysis.findings.queries.passes import Passes, merged_body_edits, passes
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.findings.recorded.parameters import parameters_of
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -54,11 +54,13 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if one lookup for all tables would save a relevant share of the step."""
     loops = list(_loops(context))
-    edits = [edit for tables, work in loops for part in (work.forward, work.backward) for edit in at_once(part, tables)]
+    edits = [
+        edit for tables, work in loops for part in (work.forward, work.backward) for edit in merged_body_edits(part, tables)
+    ]
     predicted = context.predict_ms(edits) if edits else None
-    if predicted is None or context.step_ms is None or context.is_trifle(context.step_ms - predicted):
+    if predicted is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted):
         return
-    rows, steps = pd.concat([work.both for _, work in loops]), context.work_steps
+    rows, steps = pd.concat([work.both_passes for _, work in loops]), context.work_steps
     yield Evidence(
         Advice(
             f"{max(tables for tables, _ in loops)} embedding tables are looked up one after the other: {count_in_words(rows, steps)} and "
@@ -75,7 +77,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         lost_ms=context.step_ms - predicted,
         stated_ms=ms_per_step(rows, steps),
         edits=edits,
-        rest=LAUNCHES,
+        rest=REST_OF_LAUNCHES,
         rows=evidence_of(rows, steps, ("operator",)),
         threshold_for="gain",
     )
@@ -100,7 +102,7 @@ def _loops(context: RuleContext) -> Iterator[tuple[int, Passes]]:
                 continue
             tables = [tuple(shapes[op][0]) for op in ids[first:end].tolist() if shapes.get(op)]
             if end - first >= MIN_TABLES and sum(parameters[shape] for shape in set(tables)) >= end - first:
-                begun = context.launches.begun_between(ids[first:end])
+                begun = context.launches.operators_begun_between(ids[first:end])
                 yield end - first, passes(context, begun.tolist())
             first = end
 
@@ -113,7 +115,7 @@ def _kind(dims: list[Any]) -> tuple[Any, ...]:
 RULE = Rule(
     "tables-one-by-one",
     measure,
-    reads=OF_TRACE | {"shapes"},
+    reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(("launch_bound",), called="embedding tables looked up one by one"),
     requires=("steps", "shapes"),
     threshold=OTHER_CODE,

@@ -1,14 +1,14 @@
 """Tensors are made on the CPU inside the step and then copied.
 
 What it checks
-    Pageable copies to the GPU in the step after operators that make a tensor on the host (``triu``, ``ones``, ``full``,
-    ``arange``, ``randn`` …), outside the data loader. Tensors that are filled with host data afterwards are left out.
+    Pageable copies to the GPU in the step directly after an operator that makes a tensor on the host (``triu``, ``ones``,
+    ``full``, ``arange``, ``randn`` …), outside the data loader. Tensors that are then filled with host data are left out.
 Why it costs time
-    For each such tensor, the host makes it, prepares the copy, and waits for it.
+    The host makes each tensor, prepares its copy, and waits for the copy.
 What to do
-    Make it on the GPU (``device=x.device``), or once before the loop as a buffer.
+    Make the tensors on the GPU (``device=x.device``), or once before the loop as buffers.
 When it is wrong
-    The tensor depends on data that only the host has. Then pin it and copy it with ``non_blocking=True``.
+    The tensor depends on data that only the host has. Then pin the tensor and copy it with ``non_blocking=True``.
 References
     https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html#create-tensors-directly-on-the-target-device
 """
@@ -21,18 +21,18 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.queries.calls import lost_in_calls
-from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors, slower_in_run
+from sawtooth.analysis.findings.queries.calls import lost_in_calls_ms
+from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors, made_tensors_may_slow_run
 from sawtooth.analysis.replay.edits import WithoutCalls
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_number, in_words
 
-TRIANGLES = ("tril", "triu")
-FILLED = ("randn", "rand", "ones", "zeros")  # Functions that need only a size.
+TRIANGULAR_MASKS = ("tril", "triu")
+FROM_SIZE = ("randn", "rand", "ones", "zeros")  # Functions whose only argument is a size.
 
-SLOWER = " This work probably makes the run's steps longer, but the profiled steps do not contain that time."
+SLOWER_NOTE = " This work probably makes the run's steps longer, but the profiled steps do not contain this time."
 
 CHANGES = (
     CodeChange(
@@ -51,36 +51,37 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     calls = tuple(int(c) for c in cpu_tensors.frame["call_id"].unique())
     if not calls:
         return
-    slower = slower_in_run(context)
-    edits = [WithoutCalls(calls, slower_in_run=slower, python_stays=True)]
-    predicted = context.predict_ms(edits)
-    lost = lost_in_calls(context, "blocking_copy", calls)
-    gain = context.step_ms - predicted if predicted is not None and context.step_ms else lost
-    if context.is_trifle(max(gain, lost)):
+    slows_run = made_tensors_may_slow_run(context)
+    edits = [WithoutCalls(calls, slower_in_run=slows_run, python_stays=True)]
+    predicted_ms = context.predict_ms(edits)
+    lost_ms = lost_in_calls_ms(context, "blocking_copy", calls)
+    saved_ms = context.step_ms - predicted_ms if predicted_ms is not None and context.step_ms else lost_ms
+    cost_ms = max(saved_ms, lost_ms)
+    if context.is_negligible(cost_ms):
         return
     maker = str(cpu_tensors.frame["maker"].mode()[0])
     yield Evidence(
         Advice(
-            f"{in_number(cpu_tensors.count, 'tensor per step is', 'tensors per step are')} made on the CPU ({maker}) and copied while the host waits: {_cost(max(gain, lost), slower)}",
+            f"{in_number(cpu_tensors.count, 'tensor per step is', 'tensors per step are')} made on the CPU ({maker}) and copied while the host waits: {_cost_clause(cost_ms, slows_run)}",
             Action("Make", "tensors on the GPU", ": with device=…, or once before the loop as a buffer."),
-            note=f"Predicted by the replay without the copies and the host's time before each, except long Python code.{SLOWER if slower else ''}",
+            note=f"Predicted by the replay without the copies and the host's time before them, except for long Python code.{SLOWER_NOTE if slows_run else ''}",
             risk="Random numbers drawn on the GPU differ from those of the CPU.",
-            changes=(*_of_tensor(context, cpu_tensors.frame, maker), *CHANGES),
+            changes=(*_change_of_largest(context, cpu_tensors.frame, maker), *CHANGES),
         ),
-        lost_ms=max(gain, lost),
-        cost_ms=lost,
+        lost_ms=cost_ms,
+        cost_ms=lost_ms,
         threshold_for="larger",
         edits=edits,
-        confidence="medium" if slower else "high",
+        confidence="medium" if slows_run else "high",
         rows=cpu_tensors.rows(),
         places=cpu_tensors.places(),
     )
 
 
-def _of_tensor(context: RuleContext, frame: pd.DataFrame, maker: str) -> tuple[CodeChange, ...]:
-    """Return the change to the largest tensor made by ``maker``, with its size.
+def _change_of_largest(context: RuleContext, frame: pd.DataFrame, maker: str) -> tuple[CodeChange, ...]:
+    """Return the code change for the largest tensor that ``maker`` makes.
 
-    Empty if the size or the way to make it is not known.
+    Empty if the tensor's size is not recorded, or if ``maker`` needs more than a size.
     """
     work = context.work
     rows = work[work["gpu_op_id"].isin(frame.loc[frame["maker"] == maker, "id"])]
@@ -89,22 +90,22 @@ def _of_tensor(context: RuleContext, frame: pd.DataFrame, maker: str) -> tuple[C
         return ()
     size = ", ".join(map(str, max(sizes, key=math.prod)))
     function = maker.removeprefix("aten::").rstrip("_")
-    if function in TRIANGLES:
+    if function in TRIANGULAR_MASKS:
         mask = f"torch.{function}(torch.ones({size}))"
         after = f"self.register_buffer('mask', {mask}, persistent=False)   # once, in __init__"
         return (CodeChange("PyTorch", f"mask = {mask}.to(device)   # every forward", after, of_run=True),)
-    if function not in FILLED:
+    if function not in FROM_SIZE:
         return ()
     return (
         CodeChange("PyTorch", f"torch.{function}({size}).to(device)", f"torch.{function}({size}, device=device)", of_run=True),
     )
 
 
-def _cost(gain_ms: float, slower: bool) -> str:
-    """Return the cost in words; marked as likely if it is mostly outside the profiled steps."""
+def _cost_clause(gain_ms: float, slows_run: bool) -> str:
+    """Return the cost in words. It is only likely if the profiled steps do not contain most of it."""
     return (
         f"most likely {in_words(gain_ms)} of the run's step, which is longer than the profiled steps"
-        if slower
+        if slows_run
         else f"{in_words(gain_ms)} of the step"
     )
 
@@ -112,7 +113,7 @@ def _cost(gain_ms: float, slower: bool) -> str:
 RULE = Rule(
     "tensors-made-on-cpu",
     measure,
-    reads=OF_TRACE | {"telemetry"},
+    reads=TRACE_SOURCES | {"telemetry"},
     explains=Explains(("blocking_copy", "host_compute"), called="tensors made on the CPU"),
     requires=("steps",),
     threshold=ONE_LINE,

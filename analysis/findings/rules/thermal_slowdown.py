@@ -7,7 +7,7 @@ Why it costs time
 What to do
     Check cooling, airflow and the server's power. Move the job to another GPU and inform the operator.
 When it is wrong
-    There is only a short band at the start of a run, which is normal.
+    The clocks are low only for a short time at the start of the run, which is normal.
 References
     https://docs.nvidia.com/deploy/nvml-api/group__nvmlClocksEventReasons.html
 """
@@ -31,11 +31,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     bands, share = throttled_bands(context, "heat", "hardware")
     if not bands:
         return
-    clocks = [b.clock_sm_mhz for b in bands if b.clock_sm_mhz]
-    mean = f" at {sum(clocks) / len(clocks):.0f} MHz" if clocks else ""
+    clocks_mhz = [band.clock_sm_mhz for band in bands if band.clock_sm_mhz]
+    clock_clause = f" at {sum(clocks_mhz) / len(clocks_mhz):.0f} MHz" if clocks_mhz else ""
     yield Evidence(
         Advice(
-            f"{bands[0].reason.capitalize()} lowered the clocks for {percent(share)} of the sampled time{mean}",
+            f"{bands[0].reason.capitalize()} lowered the clocks for {percent(share)} of the sampled time{clock_clause}",
             Action("Look", "at cooling and power of the server", ", or move the job to another GPU."),
             note="Not predicted: the recording does not show which clock the GPU would reach otherwise.",
             risk="None in the code.",

@@ -1,15 +1,15 @@
 """An activation consists of several small operators.
 
 What it checks
-    Chains of elementwise kernels over one tensor that contain ``erf`` or ``softplus``, or ``tanh``, ``sigmoid`` or ``exp``
-    with a number (0.5, 1, 1.702). These are a GELU, quick GELU or Mish written by hand. Gates and scans of recurrent layers
-    contain only tensors.
+    Chains of elementwise kernels over one tensor with ``erf`` or ``softplus``, or with ``tanh``, ``sigmoid`` or ``exp`` and a
+    number (0.5, 1, 1.702). Such a chain is a GELU, quick GELU or Mish written by hand. Gates and scans of recurrent layers do not
+    count, because they contain no numbers.
 Why it costs time
     Each operator reads and writes the whole activation, usually the largest tensor of a layer.
 What to do
     Use ``F.gelu``, ``F.silu``, or ``torch.compile`` for the module.
 When it is wrong
-    A sigmoid is a gate next to other elementwise work with numbers, not an activation: compile it instead.
+    The chain is a gate next to other elementwise work with numbers. Then compile the module.
 References
     https://docs.pytorch.org/docs/stable/nn.functional.html#non-linear-activation-functions
 """
@@ -22,15 +22,15 @@ import pandas as pd
 
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
-from sawtooth.analysis.findings.queries.chains import KernelChain, marked
+from sawtooth.analysis.findings.queries.chains import KernelChain, fused_chains_with
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-MARKS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))
-LONG = 3  # A hand-written activation has at least three operators.
-TAKES_NUMBER = tuple(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "div", "pow"))
-OF_ACTIVATIONS = frozenset(("aten::erf", "aten::softplus"))
+ACTIVATION_OPERATORS = frozenset(("aten::tanh", "aten::erf", "aten::sigmoid", "aten::exp", "aten::softplus"))
+MIN_OPERATORS = 3  # A hand-written activation has at least three operators.
+ARITHMETIC_OPERATORS = tuple(f"aten::{name}" for name in ("add", "sub", "rsub", "mul", "div", "pow"))
+ONLY_IN_ACTIVATIONS = frozenset(("aten::erf", "aten::softplus"))
 
 CHANGES = (
     CodeChange(
@@ -43,7 +43,7 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if chains with an activation take a relevant share of the step."""
-    rows, edits = marked(context, MARKS, shortest=LONG, only=_is_activation)
+    rows, edits = fused_chains_with(context, ACTIVATION_OPERATORS, shortest=MIN_OPERATORS, only=_is_activation)
     yield from kernel_evidence(
         context,
         rows,
@@ -61,17 +61,18 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _is_activation(work: pd.DataFrame, chain: KernelChain) -> bool:
     """Return whether a chain contains an operator that only activations use, or a number.
 
-    Without either, it may be a gate or a time step of a scan.
+    Other chains may be a gate or a time step of a scan.
     """
     rows = work.iloc[chain.rows]
-    operands = rows["dims"][rows["operator"].str.removesuffix("_").isin(TAKES_NUMBER)]
-    return bool(chain.operators & OF_ACTIVATIONS) or any(dims is not None and dims[1:2] == [[]] for dims in operands)
+    arithmetic_dims = rows["dims"][rows["operator"].str.removesuffix("_").isin(ARITHMETIC_OPERATORS)]
+    has_number = any(dims is not None and dims[1:2] == [[]] for dims in arithmetic_dims)
+    return bool(chain.operators & ONLY_IN_ACTIVATIONS) or has_number
 
 
 RULE = Rule(
     "unfused-activation",
     measure,
-    reads=OF_TRACE | {"shapes"},
+    reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(sets=("compile",)),
     requires=("steps", "shapes"),
     threshold=FEW_LINES,

@@ -8,7 +8,7 @@ Why it costs time
 What to do
     Use ``F.layer_norm``, ``F.rms_norm``, or ``torch.compile`` for the module.
 When it is wrong
-    No fused operator computes this norm: compile it.
+    No fused operator computes this norm. Then compile the module.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.rms_norm.html
 """
@@ -21,14 +21,14 @@ import pandas as pd
 
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
-from sawtooth.analysis.findings.queries.chains import KernelChain, marked
+from sawtooth.analysis.findings.queries.chains import KernelChain, fused_chains_with
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
-# Operators of a normalization. Squares and means without a root or a variance are not one.
 ROOT, MEAN = "aten::sqrt", "aten::mean"
-MARKS = frozenset(("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std", ROOT))
+# A normalization has one of these operators.
+NORM_OPERATORS = frozenset(("aten::rsqrt", "aten::var", "aten::var_mean", "aten::std", ROOT))
 
 CHANGES = (
     CodeChange(
@@ -51,7 +51,7 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if chains with a normalization take a relevant share of the step."""
-    rows, edits = marked(context, MARKS, begins=True, only=_is_norm)
+    rows, edits = fused_chains_with(context, NORM_OPERATORS, begins=True, only=_is_norm)
     yield from kernel_evidence(
         context,
         rows,
@@ -59,7 +59,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             "Normalization written as several small operators takes {cost} of each step, in {kernels}",
             Action("Call", "the fused norm", ", or compile the module."),
             note="Predicted with one kernel forward and two backward. Each takes as long as the slowest kernel that it replaces.",
-            risk="Fused norms accumulate in FP32: results differ in the last bits.",
+            risk="Fused norms accumulate in FP32, so results differ in the last bits.",
             changes=CHANGES,
         ),
         edits=edits,
@@ -67,14 +67,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _is_norm(_: pd.DataFrame, chain: KernelChain) -> bool:
-    """Return whether the chain is a norm: an update by hand also has square roots, but no means."""
-    return chain.operators & MARKS != {ROOT} or MEAN in chain.operators
+    """Return whether the chain is a norm. An optimizer's update also has square roots, but no means."""
+    return chain.operators & NORM_OPERATORS != {ROOT} or MEAN in chain.operators
 
 
 RULE = Rule(
     "unfused-norm",
     measure,
-    reads=OF_TRACE | {"shapes"},
+    reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(sets=("compile",)),
     requires=("steps", "shapes"),
     threshold=CALL_TO_LOOK_AT,

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import WARNING_SHARE
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
@@ -88,6 +88,6 @@ def _graph_gains(context: RuleContext) -> bool:
 RULE = Rule(
     "unused-parameter-search",
     measure,
-    reads=OF_TRACE,
+    reads=TRACE_SOURCES,
     requires=("steps",),
 )

@@ -1,17 +1,17 @@
 """There are more loader workers than cores, or the training's main thread waits for a core.
 
 What it checks
-    How long the training's main thread was ready to run without a core, if the kernel counts this. It also compares the
-    loader workers counted by telemetry with the cores that the training process may use. Without samples of the host, it uses
-    the workers that the recorder timed, if their samples compute. It also reports if all cores are busy and more tasks wait.
+    How long the training's main thread was ready to run without a core, if the kernel counts this. The rule also compares the
+    number of loader workers with the cores that the training process may use. The number comes from telemetry, or else from the
+    recorder. It also reports if all cores are busy and more tasks wait.
 Why it costs time
     The main thread launches the GPU's work, so its wait for a core delays the GPU. Too many workers share the cores: each
     batch comes later, the training process itself waits for a core, and all workers use memory.
 What to do
     Use at most one worker per core, minus one core for each training process. In a container, ask for more cores.
 When it is wrong
-    Other users' programs take the cores, so these must be moved. Or workers mostly wait for a network file system. Then more
-    workers than cores send more requests at the same time, which helps.
+    Other users' programs take the cores. Then move these programs. Or workers mostly wait for a network file system. More workers
+    than cores then help, because they send more requests at the same time.
 References
     https://docs.pytorch.org/docs/stable/data.html#multi-process-data-loading
 """
@@ -23,8 +23,8 @@ from dataclasses import replace
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loader_limits import ASK_FOR_CORES, limited_by
-from sawtooth.analysis.findings.model import Advice, Evidence, Judgement, Rule, advise
+from sawtooth.analysis.findings.loader_limits import ASK_FOR_CORES, loader_limit
+from sawtooth.analysis.findings.model import Advice, Evidence, Judgement, Rule, finding_from
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.loader_rate import sample_cost
@@ -48,33 +48,33 @@ CHANGES = (
     CodeChange("Transformers", "TrainingArguments(dataloader_num_workers=64)", "TrainingArguments(dataloader_num_workers=15)"),
 )
 
-STARVED_PCT = 10.0  # Percent of the time. A smaller loss is within the noise of most steps.
-FEWER_FOR_MAIN = Action("Use", "fewer loader workers or fewer threads in each", " (OMP_NUM_THREADS=1), or ask for more cores.")
-AT_MOST = "This is an upper limit: all of the thread's wait. If the GPU limits the step, it hides a part of the wait. How much of it disappears is unknown."
+MIN_CORE_WAIT_PCT = 10.0  # Percent of the time. A shorter wait is within the noise of most steps.
+FREE_A_CORE = Action("Use", "fewer loader workers or fewer threads in each", " (OMP_NUM_THREADS=1), or ask for more cores.")
+UPPER_LIMIT = "This is an upper limit, because it is all of the thread's wait. If the GPU limits the step, the GPU's work hides a part of the wait."
 NOT_PREDICTED = "Not predicted: the recording does not show how long each process waits for a core."
 RISK = "None if the cores are the limit. Measure samples per second before and after."
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if there are more workers than cores and the cores are full."""
+    """Yield a finding if the main thread waits for a core, or if the cores are full."""
     host = context.run.telemetry.host
-    waits = host.means.get("main_waits_pct") if host else None
-    if host is not None and waits is not None and waits >= STARVED_PCT:
-        yield _starved_finding(context, host, waits)
+    waits_pct = host.means.get("main_waits_pct") if host else None
+    if host is not None and waits_pct is not None and waits_pct >= MIN_CORE_WAIT_PCT:
+        yield _evidence_of_core_waits(context, host, waits_pct)
         return
     workers, cores = (host.means.get(column) if host else None for column in ("workers", "cores"))
-    cpu = host.cpu_pct if host else None
-    if host is None or workers is None or cores is None or cpu is None:
-        timed = tuple(_by_timing(context.run.manifest.facts))
+    cpu_pct = host.cpu_pct if host else None
+    if host is None or workers is None or cores is None or cpu_pct is None:
+        timed = tuple(_evidence_by_timing(context.run.manifest.facts))
         yield from timed or _evidence_of_crowding(host, context.run, _loads_inline_ms(context))
         return
-    if workers <= cores or cpu < CORES_FULL_PCT:
+    if workers <= cores or cpu_pct < CORES_FULL_PCT:
         yield from _evidence_of_crowding(host, context.run, _loads_inline_ms(context))
         return
     yield Evidence(
         Advice(
-            f"{workers:.0f} loader workers share {in_number(cores, 'core, which is busy', 'cores, which are busy')} {cpu:.0f} % of the time",
-            _fewer(cores),
+            f"{workers:.0f} loader workers share {in_number(cores, 'core, which is busy', 'cores, which are busy')} {cpu_pct:.0f} % of the time",
+            _fewer_workers(cores),
             note=NOT_PREDICTED,
             risk=RISK,
             changes=CHANGES,
@@ -84,7 +84,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _fewer(cores: float) -> Action:
+def _fewer_workers(cores: float) -> Action:
     """Return the advice to leave one core to the training process."""
     max_workers = max(int(cores) - 1, 1)
     return Action(
@@ -94,18 +94,18 @@ def _fewer(cores: float) -> Action:
     )
 
 
-def _starved_finding(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence:
-    """Return the finding on a main thread that waits ``waits_pct`` of the time for a core."""
-    workers, cores, cpu = host.means.get("workers"), host.means.get("cores"), host.cpu_pct
-    workers_note = f" with {in_number(workers, 'loader worker')}" if workers else ""
-    on = f" on {in_number(cores, 'core')}" if cores else ""
-    work = f", which are busy {cpu:.0f} % of the time" if cores and cpu is not None else ""
-    action = FEWER_FOR_MAIN if workers else ASK_FOR_CORES
+def _evidence_of_core_waits(context: RuleContext, host: HostLoad, waits_pct: float) -> Evidence:
+    """Return the evidence that the main thread waits ``waits_pct`` of the time for a core."""
+    workers, cores, cpu_pct = host.means.get("workers"), host.means.get("cores"), host.cpu_pct
+    workers_clause = f" with {in_number(workers, 'loader worker')}" if workers else ""
+    cores_clause = f" on {in_number(cores, 'core')}" if cores else ""
+    busy_clause = f", which are busy {cpu_pct:.0f} % of the time" if cores and cpu_pct is not None else ""
+    action = FREE_A_CORE if workers else ASK_FOR_CORES
     return Evidence(
         Advice(
-            f"The training's main thread waits for a core {waits_pct:.0f} % of the time{workers_note}{on}{work}",
+            f"The training's main thread waits for a core {waits_pct:.0f} % of the time{workers_clause}{cores_clause}{busy_clause}",
             replace(action, how=f"{action.how} The thread that launches the GPU's work should never wait for a core."),
-            note=AT_MOST,
+            note=UPPER_LIMIT,
             risk=RISK,
             changes=CHANGES if workers else (),
         ),
@@ -122,22 +122,21 @@ def _loads_inline_ms(context: RuleContext) -> float:
 
 
 def _evidence_of_crowding(host: HostLoad | None, run: RunResult, loads_ms: float) -> Iterator[Evidence]:
-    """Yield the evidence that all cores are busy and tasks wait for one.
+    """Yield the evidence that all cores are busy and tasks wait for a core.
 
-    The training's own wait is not known. Nothing if the finding on the loader, for which the loop waits ``loads_ms`` of each
-    step, names the same cores as its limit.
+    The training's own wait is unknown. ``loads_ms`` is the loop's wait per step for batches that the training loads itself.
     """
     clause = host.without_a_free_core() if host is not None else None
     if host is None or clause is None:
         return
-    of_loader, step_ms = limited_by(run.manifest.facts, host), run.metrics["best_step_time_ms"].value
-    if of_loader is not None and of_loader[1] is ASK_FOR_CORES and step_ms and loads_ms >= FEW_LINES.share * step_ms:
-        return
+    limit, step_ms = loader_limit(run.manifest.facts, host), run.metrics["best_step_time_ms"].value
+    if limit is not None and limit[1] is ASK_FOR_CORES and step_ms and loads_ms >= FEW_LINES.share * step_ms:
+        return  # The finding on the loader reports these cores.
     workers = host.means.get("workers")
     yield Evidence(
         Advice(
             f"{clause[0].upper()}{clause[1:]}",
-            FEWER_FOR_MAIN if workers else ASK_FOR_CORES,
+            FREE_A_CORE if workers else ASK_FOR_CORES,
             note=NOT_PREDICTED,
             risk=RISK,
             changes=CHANGES if workers else (),
@@ -147,15 +146,15 @@ def _evidence_of_crowding(host: HostLoad | None, run: RunResult, loads_ms: float
     )
 
 
-def _by_timing(facts: UserFacts) -> Iterator[Evidence]:
-    """Yield the evidence that more workers than cores were timed, and that their samples do not wait."""
+def _evidence_by_timing(facts: UserFacts) -> Iterator[Evidence]:
+    """Yield the evidence that more workers than cores were timed, and that samples mostly compute."""
     cost, workers = sample_cost(facts), int(facts.loader_workers or 0)
     if cost is None or not facts.loader_cores or workers <= facts.loader_cores or cost.limit == "waiting":
         return
     yield Evidence(
         Advice(
             f"{workers} loader workers share {in_number(facts.loader_cores, 'core')}, and the work on a sample is {100 * cost.computes:.0f} % computation",
-            _fewer(facts.loader_cores),
+            _fewer_workers(facts.loader_cores),
             note=NOT_PREDICTED,
             risk=RISK,
             changes=CHANGES,
@@ -166,10 +165,10 @@ def _by_timing(facts: UserFacts) -> Iterator[Evidence]:
 
 def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield the findings for a run without GPU work, by the loader's own times, else by the host's."""
-    timed = tuple(_by_timing(result.manifest.facts))
+    timed = tuple(_evidence_by_timing(result.manifest.facts))
     loads_ms = host_parts(result).get(HOST_LOADING, 0.0)
     for evidence in timed or _evidence_of_crowding(result.telemetry.host, result, loads_ms):
-        yield advise(RULE.slug, evidence, Judgement("info", evidence.confidence), RULE.explains)
+        yield finding_from(RULE.slug, evidence, Judgement("info", evidence.confidence), RULE.explains)
 
 
 RULE = Rule(
@@ -177,5 +176,5 @@ RULE = Rule(
     measure,
     reads=frozenset({"host_telemetry", "loader_timing"}),
     requires=("host or loader",),
-    of_the_host=check_host,
+    host_check=check_host,
 )

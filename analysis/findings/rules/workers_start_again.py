@@ -1,16 +1,15 @@
 """The loader starts its workers inside the run.
 
 What it checks
-    How much longer the loop waits for the first batch of an epoch than for other batches, by its step marks. Without marks, a
-    trace with Python stacks shows whether the loader creates its iterator in the counted steps (frames of ``_get_iterator``) and
-    starts processes. The waits for the loader in the same steps also count.
+    How much longer the loop waits for the first batch of an epoch than for other batches, by its step marks. Without marks, the
+    rule looks for Python frames in which the loader creates its iterator (``_get_iterator``) and starts processes. The waits for
+    the loader in the same steps also count.
 Why it costs time
-    Each epoch starts every worker process again, which imports the program and opens the dataset again.
+    Each epoch starts every worker process again. Each process then imports the program and opens the dataset again.
 What to do
     Set ``persistent_workers=True``, which keeps the workers running.
 When it is wrong
-    The run has one long epoch, so this happens once. A loader without workers (``num_workers=0``) also creates a new
-    iterator. This costs time only if the dataset prepares its samples first.
+    The run has one long epoch, so its workers start only once.
 References
     https://docs.pytorch.org/docs/stable/data.html#torch.utils.data.DataLoader
 """
@@ -21,7 +20,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import severity_of
-from sawtooth.analysis.findings.model import OF_TRACE, Advice, Evidence, Predicted, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Predicted, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES
 from sawtooth.analysis.findings.queries.loading import worker_starts
 from sawtooth.analysis.metrics.loader_rate import sample_cost
@@ -33,14 +32,14 @@ from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 from sawtooth.ingest.manifest import UserFacts
 
-KEPT = "Predicted without the waits for first batches of epochs, except for the time in which a worker loads such a batch."
+KEPT_NOTE = "Predicted without the waits for first batches of epochs, except for the time in which a worker loads such a batch."
 KEPT_RISK = "Workers keep their memory between epochs. They do not see changes that the main process makes to the dataset."
 PREPARE_ONCE = Action(
     "Prepare",
     "the samples once, before the epochs",
     ": the dataset's __iter__ or the sampler repeats its work before the first sample in each epoch.",
 )
-NOT_PREPARED = "Not predicted: it is not known how much of this work every epoch needs. More workers do not shorten it."
+NOT_PREDICTED = "Not predicted: it is not known how much of this work every epoch needs. More workers do not shorten this work."
 
 CHANGES = (
     CodeChange(
@@ -61,87 +60,88 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if starting workers, with the wait for their first batch, takes a relevant share."""
     parts = context.rank.best.parts
     if parts is not None and parts.epochs:
-        if not context.is_trifle(slow_starts_ms(parts, context.run.manifest.facts)):
-            yield _of_epochs(parts, context.run.manifest.facts, context.step_ms or 0.0)
+        if not context.is_negligible(slow_starts_ms(parts, context.run.manifest.facts)):
+            yield _evidence_of_epochs(parts, context.run.manifest.facts, context.step_ms or 0.0)
         return
     starts = worker_starts(context)
     steps = sorted({int(step) for step in starts.frame["step"]})
-    waited = context.recording.rows(
+    ((waited_ns,),) = context.recording.rows(
         "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'data_wait' AND list_contains(?, step)",
         [context.rank.device, steps],
     )
-    starts_ms = context.of_run(starts.ms)
-    cost = starts_ms + context.of_run(float(waited[0][0]) / 1e6 / max(starts.steps, 1)) if steps else 0.0
-    if context.is_trifle(cost):
+    starts_ms = context.scaled_to_run(starts.ms)
+    waited_ms = context.scaled_to_run(float(waited_ns) / 1e6 / max(starts.steps, 1))
+    cost_ms = starts_ms + waited_ms if steps else 0.0
+    if context.is_negligible(cost_ms):
         return
     yield Evidence(
         Advice(
-            f"The loader restarts its workers in {len(steps)} of {starts.steps} profiled steps: {in_words(starts_ms)} per step on average, {in_words(cost)} with the wait for their first batch",
+            f"The loader restarts its workers in {len(steps)} of {starts.steps} profiled steps: {in_words(starts_ms)} per step on average, {in_words(cost_ms)} with the wait for their first batch",
             Action("Keep", "the loader's workers", ": persistent_workers=True."),
             note="Not predicted: it is not known how often an epoch ends outside the profile. Persistent workers also begin an epoch with an empty queue.",
             risk=KEPT_RISK,
             changes=CHANGES,
         ),
-        lost_ms=cost,
-        cost_ms=cost,
+        lost_ms=cost_ms,
+        cost_ms=cost_ms,
         rows=starts.rows(),
         places=starts.places(),
     )
 
 
-def _of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
-    """Return the finding on the waits for the first batches of epochs, with the step after the change.
+def _evidence_of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
+    """Return the evidence of the waits for the first batches of epochs, with the step after the change.
 
-    Persistent workers load the first batch of the next epoch as fast as any other batch. They open the dataset only once, but an
-    IterableDataset may prepare its samples again. Such a dataset has no known size.
+    Persistent workers load the first batch of an epoch as fast as any other batch. An IterableDataset may prepare its samples again
+    in each epoch. Such a dataset has no known size, so the upper bound then removes only the starts of the workers.
     """
     workers, cost = int(facts.loader_workers or 0), sample_cost(facts)
-    begins = f"The loop waits {in_words(parts.first_ms)} of each {in_words(step_ms)} step for the first batch of each epoch"
+    title = f"The loop waits {in_words(parts.first_ms)} of each {in_words(step_ms)} step for the first batch of each epoch"
     frequency = f"{in_words(parts.first_ms * parts.every)} every {parts.every:,.0f} steps"
     if not workers or parts.kept:
         return Evidence(
-            Advice(f"{begins}, {frequency}, before the dataset delivers its first sample", PREPARE_ONCE, note=NOT_PREPARED),
+            Advice(f"{title}, {frequency}, before the dataset delivers its first sample", PREPARE_ONCE, note=NOT_PREDICTED),
             lost_ms=parts.first_ms,
             cost_ms=parts.first_ms,
         )
     batch_ms = batch_time_ms(cost) / parts.every if cost is not None else 0.0
-    gone_ms = step_ms - parts.first_ms
-    after_ms = min(gone_ms + batch_ms, step_ms)
-    likely_high_ms = gone_ms + CROWDED * batch_ms if facts.loader_dataset_samples else step_ms - parts.starting_ms
+    without_waits_ms = step_ms - parts.first_ms
+    without_starts_ms = step_ms - parts.starting_ms
+    after_ms = min(without_waits_ms + batch_ms, step_ms)
+    crowded_ms = without_waits_ms + CROWDED * batch_ms if facts.loader_dataset_samples else without_starts_ms
+    undrifted_high_ms = max(crowded_ms, after_ms)
     drift = 1 + HOST_DRIFT  # The workers run on the training's cores, whose speed varies.
-    likely_high_ms = max(likely_high_ms, after_ms)
-    # The change removes at least the starts of the workers.
-    high_ms = min(likely_high_ms * drift, max(step_ms - parts.starting_ms, likely_high_ms), step_ms)
+    high_ms = min(undrifted_high_ms * drift, max(without_starts_ms, undrifted_high_ms), step_ms)
     return Evidence(
         Advice(
-            f"{begins}, {frequency}: its {workers} workers start again",
+            f"{title}, {frequency}: the loader's {workers} workers start again",
             Action(
                 "Keep", "the loader's workers", ": persistent_workers=True, and create the DataLoader once, before the epochs."
             ),
-            note=KEPT,
+            note=KEPT_NOTE,
             risk=KEPT_RISK,
             changes=CHANGES,
         ),
         lost_ms=parts.first_ms,
         cost_ms=parts.first_ms,
-        predicted=Predicted(after_ms, (gone_ms / drift, high_ms)),
+        predicted=Predicted(after_ms, (without_waits_ms / drift, high_ms)),
     )
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield the finding for a run without GPU work, by its step marks."""
     step_ms, host = result.metrics["best_step_time_ms"].value, result.host
-    if host is None or host.parts is None or not step_ms or not (ms := starts_ms(result)):
+    if host is None or host.parts is None or not step_ms or not (waits_ms := starts_ms(result)):
         return
-    evidence = _of_epochs(host.parts, result.manifest.facts, step_ms)
+    evidence = _evidence_of_epochs(host.parts, result.manifest.facts, step_ms)
     predicted = evidence.predicted
     yield Finding(
         rule=RULE.slug,
-        severity=severity_of(ms / step_ms),
+        severity=severity_of(waits_ms / step_ms),
         title=evidence.advice.title,
         action=evidence.advice.action,
         confidence="medium",
-        ceiling_ms_per_step=ms,
+        ceiling_ms_per_step=waits_ms,
         predicted_step_ms=predicted.ms if predicted else None,
         predicted_low_ms=predicted.between_ms[0] if predicted and predicted.between_ms else None,
         predicted_high_ms=predicted.between_ms[1] if predicted and predicted.between_ms else None,
@@ -156,9 +156,9 @@ def check_host(result: RunResult) -> Iterator[Finding]:
 RULE = Rule(
     "workers-start-again",
     measure,
-    reads=OF_TRACE | {"python_stacks"},
+    reads=TRACE_SOURCES | {"python_stacks"},
     explains=Explains(("data_wait",), called="loader workers that restart"),
     requires=("steps", "epochs"),
     threshold=FEW_LINES,
-    of_the_host=check_host,
+    host_check=check_host,
 )

@@ -16,7 +16,7 @@ import pytest
 from sawtooth.analysis.findings.batch import step
 from sawtooth.analysis.findings.batch.growth import Scale
 from sawtooth.analysis.findings.batch.overlap import Overlap
-from sawtooth.analysis.findings.batch.step import SAME_LAUNCH, _edit, _Kernels, _kernels_of, at_batches, sentence
+from sawtooth.analysis.findings.batch.step import SAME_LAUNCH, _edit, _Kernels, _kernels_of, batch_sentence, predict_batches
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.recorded.parameters import parameters_of
 from sawtooth.analysis.knowledge.hardware import identify
@@ -52,7 +52,7 @@ def kernel(**changes):
     ],
 )
 def test_the_side_of_a_product_without_parameters_grows(operator, dims, larger):
-    assert Scale(H200, OWN, 4.0)._larger(operator, dims) == larger
+    assert Scale(H200, OWN, 4.0)._scaled_dims(operator, dims) == larger
 
 
 def test_copying_kernels_grow_with_tensors_that_fill_the_gpu():
@@ -92,14 +92,14 @@ def test_a_recorded_batch_predicts_the_step_of_another():
     result = result_of("small_batch")
     with library().open(result.lead.recording_id) as recording:
         context = RuleContext(result, result.lead, recording, whatif=whatif_of(recording, result.lead))
-        twice, found = at_batches(context, [2.0, 16.0])
+        twice, found = predict_batches(context, [2.0, 16.0])
         assert sum(math.prod(shape) * n for shape, n in parameters_of(recording, 0).items()) == then["params"]
     measured = 1e3 * then["step_s_pipelined"]
     assert found.step_ms == pytest.approx(measured, rel=0.15)
     assert found.low_ms < measured < found.high_ms
     assert found.rate == pytest.approx(16 * context.step_ms / found.step_ms)
     assert twice.step_ms == pytest.approx(context.step_ms, rel=0.01)  # The host limits the step, so only the samples increase.
-    assert sentence([found]).startswith("16 times the batch: about")
+    assert batch_sentence([found]).startswith("16 times the batch: about")
     assert twice.low_ms < context.step_ms / 1.37 and twice.high_ms > 1.37 * context.step_ms  # the host's speed at another time
 
 
@@ -112,11 +112,11 @@ def test_the_step_of_a_smaller_batch_is_bounded_by_the_hidden_host_time():
     result = result_of("gpt_small")
     with library().open(result.lead.recording_id) as recording:
         context = RuleContext(result, result.lead, recording, whatif=whatif_of(recording, result.lead))
-        small, half, twice = at_batches(context, [1 / 16, 0.5, 2.0])
+        small, half, twice = predict_batches(context, [1 / 16, 0.5, 2.0])
     measured = 1e3 * then["step_s_pipelined"]
     assert small.low_ms < measured < small.high_ms
     assert small.host_limits and not twice.host_limits and small.step_ms == pytest.approx(measured, rel=0.5)
-    assert "the host determines the step" in sentence([small]) and "about" in sentence([twice])
+    assert "the host determines the step" in batch_sentence([small]) and "about" in batch_sentence([twice])
     assert small.step_ms <= half.step_ms < context.step_ms < twice.step_ms
     assert small.high_ms == half.high_ms, "less work takes no longer than the current step"
 
@@ -181,8 +181,8 @@ def test_a_recurrent_product_without_known_shapes_has_full_tiles(dims):
 def test_operations_that_overlap_share_the_time():
     # From 0 to 10 and from 5 to 15: each runs alone for 5 ns and shares 5 ns.
     overlap = Overlap.of(pd.DataFrame({"start_ns": [0, 5, 20], "end_ns": [10, 15, 30]}))
-    assert overlap.concurrency.tolist() == [1.5, 1.5, 1.0] and overlap.part_ns.tolist() == [7.5, 7.5, 10.0]
-    assert overlap.filled_ns(np.full(3, 10.0), np.array([20.0, 10.0, 10.0])) == 32.5
+    assert overlap.concurrency.tolist() == [1.5, 1.5, 1.0] and overlap.filled_ns.tolist() == [7.5, 7.5, 10.0]
+    assert overlap.all_filled_ns(np.full(3, 10.0), np.array([20.0, 10.0, 10.0])) == 32.5
 
 
 def test_a_kernel_shares_the_gpu_with_other_kernels(monkeypatch):

@@ -27,7 +27,7 @@ def test_techniques_name_existing_rules_and_valid_patterns():
     known = {rule.slug for rule in all_rules()}
     for technique in TECHNIQUES:
         assert set(technique.rules) <= known, technique.title
-        assert technique.rules or technique.why_not, f"{technique.title} looks at nothing"
+        assert technique.rules or technique.why_not_shown, f"{technique.title} looks at nothing"
         for pattern in (technique.done, technique.needs):
             assert pattern is None or re.compile(pattern)
     assert len({technique.title for technique in TECHNIQUES}) == len(TECHNIQUES)
@@ -121,7 +121,7 @@ def test_layouts_converted_by_cudnn_are_not_channels_last():
 
 
 def test_an_unknown_technique_says_what_to_record():
-    unseen = [row for row in of("gpt_small").values() if row.status == "not checked" and row.technique.why_not is None]
+    unseen = [row for row in of("gpt_small").values() if row.status == "not checked" and row.technique.why_not_shown is None]
     assert unseen
     for row in unseen:
         assert "`" in row.sentence or "profile an evaluation" in row.sentence, row

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from sawtooth.analysis.findings.checking import _with_ranks
-from sawtooth.analysis.findings.queries.host_reads import SAME_SHAPE
+from sawtooth.analysis.findings.queries.host_reads import SAME_SHAPE_CHANGES
 from sawtooth.analysis.run.model import Action, Explains, Finding
 from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
@@ -48,7 +48,7 @@ def test_advice_on_width_includes_its_multiples_and_the_heads() -> None:
     found = finding("odd_model_width", "misaligned-dimensions")
     assert found is not None
     assert found.action.short == "Make the model's width 768 instead of 774 and pad 50257"
-    assert "6 heads of 128 instead of 129. 2322 = 3 · 774 and 3096 = 4 · 774 follow from it." in found.fix
+    assert "6 heads of 128 instead of 129. 2322 = 3 · 774 and 3096 = 4 · 774 change with it." in found.fix
     assert found.changes[0].after.splitlines()[0] == "width = 768   # 6 heads of 128"
     # A step is 940 + 8000 + 200 µs. At 989 TFLOP/s the vocabulary's product (2 · 4096 · 768 · 50304 FLOP) takes 320 µs, the
     # layer's four (24 · 4096 · 768² FLOP) 59 µs; kernels reach half of that and more. The attention takes at most 200 µs.
@@ -94,7 +94,7 @@ def test_only_a_rank_that_is_late_by_itself_loses_host_time(late: tuple[int, ...
     ranks = [SimpleNamespace(rank=number, device=0) for number in range(2)]
     waits = SimpleNamespace(stragglers=[SimpleNamespace(positions=late)] if late else [])
     context = SimpleNamespace(
-        rank=ranks[1], run=SimpleNamespace(ranks=ranks, communication=waits), lost_ms=lambda *_, of=ranks[1]: 5.0 * of.rank
+        rank=ranks[1], run=SimpleNamespace(ranks=ranks, communication=waits), lost_ms=lambda *_, rank=ranks[1]: 5.0 * rank.rank
     )
     launches = Finding("launch-bound", "warning", "t", Action("Launch", "less"), "high", explains=Explains(("launch_bound",)))
     assert _with_ranks(context, launches).title == title  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ def test_a_mask_that_causes_most_of_the_waits_is_named(tmp_path: Path) -> None:
         at += 6
     reads = next(f for f in analysed(tmp_path, trace).findings if f.rule == "host-waits-for-gpu")
     assert "nonzero waits for a size" in reads.fix and "losses and norms" in reads.fix
-    assert reads.changes[0] in SAME_SHAPE
+    assert reads.changes[0] in SAME_SHAPE_CHANGES
 
 
 @pytest.mark.parametrize(

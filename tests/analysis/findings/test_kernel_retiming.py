@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import judge
-from sawtooth.analysis.findings.kernel_retiming import fused_optimizer
+from sawtooth.analysis.findings.kernel_retiming import fused_optimizer_edit
 from sawtooth.analysis.findings.model import Advice, Evidence
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.replay.edits import MoreLaunches, TimedOps
@@ -57,12 +57,12 @@ def replace_high(edit: TimedOps) -> TimedOps:
 
 def test_only_optimizers_that_were_measured_are_predicted() -> None:
     gpu = identify("NVIDIA H200", None, None, None, None)
-    edit = fused_optimizer((1, 2), "AdamW", gpu)
+    edit = fused_optimizer_edit((1, 2), "AdamW", gpu)
     assert edit is not None and edit.low is not None and edit.high is not None
     assert 0.25 < edit.low < edit.factor < edit.high < 0.65
-    assert fused_optimizer((1,), "Lion", gpu) is None
-    assert fused_optimizer((1,), "AdamW", None) is None
-    assert gpu is not None and fused_optimizer((1,), "AdamW", replace(gpu, bandwidth_bytes_per_s=None)) is None
+    assert fused_optimizer_edit((1,), "Lion", gpu) is None
+    assert fused_optimizer_edit((1,), "AdamW", None) is None
+    assert gpu is not None and fused_optimizer_edit((1,), "AdamW", replace(gpu, bandwidth_bytes_per_s=None)) is None
 
 
 def test_the_casts_that_autocast_launches_are_in_the_predicted_step() -> None:

@@ -6,7 +6,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from sawtooth.analysis.findings.recorded.interval_sql import reach
+from sawtooth.analysis.findings.recorded.interval_sql import with_latest_end
 from sawtooth.analysis.findings.recorded.launches import CountedLaunches, Keys, Moments
 from tests.support.findings_of import library, recording_of
 from tests.support.paths import RECORDINGS
@@ -46,7 +46,7 @@ def test_interval_join_in_sql(seed: int) -> None:
                 [list(range(len(moment))), thread.tolist(), moment.tolist()])  # fmt: skip
     con.execute("CREATE TABLE i AS SELECT unnest(?::INTEGER[]) AS thread_id, unnest(?::BIGINT[]) AS start_ns, unnest(?::BIGINT[]) AS end_ns",
                 [of.tolist(), start.tolist(), end.tolist()])  # fmt: skip
-    sql = f"SELECT id FROM m ASOF JOIN ({reach('i')}) r ON r.thread_id = m.thread_id AND m.start_ns >= r.start_ns WHERE m.start_ns < r.end_ns"
+    sql = f"SELECT id FROM m ASOF JOIN ({with_latest_end('i')}) r ON r.thread_id = m.thread_id AND m.start_ns >= r.start_ns WHERE m.start_ns < r.end_ns"
     assert sorted(row[0] for row in con.execute(sql).fetchall()) == _inside(seed)
 
 
@@ -93,26 +93,29 @@ def test_launches_of_a_training(recorded) -> None:
     launchers = {row[1] for row in launched if row[1] is not None}
     some = sorted(launchers)[5:12]
     assert sorted(launches.by(np.array(some)).tolist()) == [at for at, row in enumerate(launched) if row[1] in some]
-    assert sorted(launches.during(ids).tolist()) == _during(operators, launched, asked) != []
+    assert sorted(launches.launched_during(ids).tolist()) == _during(operators, launched, asked) != []
     begun = [i for i, row in enumerate(operators) if row[3] == "op" and _open_at(operators, asked, row[0], row[1])]
-    assert sorted(launches.begun_in(ids).tolist()) == begun and set(asked) < set(begun)
+    assert sorted(launches.operators_begun_in(ids).tolist()) == begun and set(asked) < set(begun)
     threads = {operators[i][0] for i in asked}
     spans = {t: (min(operators[i][1] for i in asked if operators[i][0] == t), max(operators[i][2] for i in asked if operators[i][0] == t)) for t in threads}  # fmt: skip
     between = [i for i, row in enumerate(operators) if row[3] == "op" and row[0] in spans and spans[row[0]][0] <= row[1] < spans[row[0]][1]]  # fmt: skip
-    assert sorted(launches.begun_between(ids).tolist()) == between and len(between) > len(begun)
+    assert sorted(launches.operators_begun_between(ids).tolist()) == between and len(between) > len(begun)
 
 
 def test_launches_inside_backward(recorded) -> None:
     operators, launched, launches = recorded
     nodes = [i for i, row in enumerate(operators) if row[5].startswith("autograd::engine::evaluate_function")]
     outermost = [i for i in nodes if operators[i][6] == 0]
-    assert sorted(launches.in_backward().tolist()) == _during(operators, launched, outermost) != []
+    assert sorted(launches.launched_in_backward().tolist()) == _during(operators, launched, outermost) != []
     asked = [i for i, row in enumerate(operators) if row[5] == "aten::addmm"][:4]
     numbers = {operators[i][4] for i in asked} - {None}
     theirs = [i for i in nodes if operators[i][4] in numbers]
-    assert numbers and sorted(launches.backward_of(np.array(asked)).tolist()) == _during(operators, launched, theirs) != []
+    assert (
+        numbers
+        and sorted(launches.launched_in_backward_of(np.array(asked)).tolist()) == _during(operators, launched, theirs) != []
+    )
     unnumbered = [i for i, row in enumerate(operators) if row[4] is None and row[3] == "op"][:3]
-    assert unnumbered and not len(launches.backward_of(np.array(unnumbered)))
+    assert unnumbered and not len(launches.launched_in_backward_of(np.array(unnumbered)))
 
 
 def test_no_operations_have_no_launches(recorded) -> None:
@@ -120,4 +123,6 @@ def test_no_operations_have_no_launches(recorded) -> None:
     with library().open(recording_of(RECORDINGS / "mlp_eager" / "trace.json.gz")) as recording:
         none = CountedLaunches(recording, np.zeros(0, np.int64))
         everything = np.arange(len(operators))
-        assert not len(none.by(everything)) and not len(none.during(everything)) and not len(none.in_backward())
+        assert (
+            not len(none.by(everything)) and not len(none.launched_during(everything)) and not len(none.launched_in_backward())
+        )

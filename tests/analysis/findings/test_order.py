@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from sawtooth.analysis.findings.judging import limited_confidence
-from sawtooth.analysis.findings.model import OF_TRACE, Relation, Rule
-from sawtooth.analysis.findings.ordering import ANOTHER_WAY, changes_needed_first, check_relations, ordered
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Relation, Rule
+from sawtooth.analysis.findings.ordering import ANOTHER_SOLUTION, changes_needed_first, check_relations, ordered_findings
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import Explains, Finding, Severity
 from tests.support.actions import act
@@ -81,7 +81,7 @@ def test_the_first_of_two_alternatives_names_the_other(tmp_path: Path) -> None:
         trace.launch((at + 20, at + 25), (at + 30, at + 990), SGEMM)
     first, second = analysed(tmp_path, trace).findings[:2]
     assert (first.rule, second.rule) == ("tf32-off", "fp32-products"), "of one product the casts cost more than bf16 saves"
-    assert f"{ANOTHER_WAY} {second.fix}" in first.prediction_note
+    assert f"{ANOTHER_SOLUTION} {second.fix}" in first.prediction_note
 
 
 def looping(folder: Path, joined_with: list[list[int]]) -> Finding:
@@ -221,7 +221,7 @@ def test_a_choice_that_includes_a_fix_and_gains_more_comes_first(severity, ops, 
         explains=Explains(topics=frozenset({"choice"})),
     )
     rules = [rule("fault"), rule("compile", same_work_as="smaller findings")]
-    assert ordered(None, [fault, whole], rules)[0].rule == first
+    assert ordered_findings(None, [fault, whole], rules)[0].rule == first
 
 
 def test_a_fault_whose_gain_is_surer_comes_before_a_choice_that_includes_it() -> None:
@@ -230,13 +230,13 @@ def test_a_fault_whose_gain_is_surer_comes_before_a_choice_that_includes_it() ->
     whole = Finding("compile", "warning", "", act(""), "medium", predicted_step_ms=4.0, predicted_speedup=2.5, edits=(WithoutOps((1, 2, 3)),),
                     explains=Explains(topics=frozenset({"choice"})))  # fmt: skip
     rules = [rule("fault"), rule("compile", same_work_as="smaller findings")]
-    firsts = [ordered(None, [fault, replace(whole, sure_gain_ms=sure)], rules)[0].rule for sure in (1.0, 3.0)]
+    firsts = [ordered_findings(None, [fault, replace(whole, sure_gain_ms=sure)], rules)[0].rule for sure in (1.0, 3.0)]
     assert firsts == ["fault", "compile"]
 
 
 def rule(slug: str, **declared: Any) -> Rule:
     """Return a rule that measures nothing and has the relations ``declared``."""
-    return Rule(slug, lambda _context: (), OF_TRACE, **declared)
+    return Rule(slug, lambda _context: (), TRACE_SOURCES, **declared)
 
 
 def costs(slug: str, ms: float, severity: Severity = "warning") -> Finding:
@@ -246,10 +246,10 @@ def costs(slug: str, ms: float, severity: Severity = "warning") -> Finding:
 
 def test_a_rule_moves_before_another_one_that_gives_the_reason() -> None:
     rules = [rule("a"), rule("small", comes_before=(Relation("large", "“{title}” comes first."),)), rule("large")]
-    found = ordered(None, [costs("a", 9.0), costs("large", 8.0), costs("b", 7.0), costs("small", 1.0)], rules)
+    found = ordered_findings(None, [costs("a", 9.0), costs("large", 8.0), costs("b", 7.0), costs("small", 1.0)], rules)
     assert [f.rule for f in found] == ["a", "small", "large", "b"], "b has no rule here, and keeps its place"
     assert found[2].prediction_note == "“small costs 1.0 ms” comes first."
-    info = ordered(None, [costs("large", 8.0), costs("small", 1.0, "info")], rules)
+    info = ordered_findings(None, [costs("large", 8.0), costs("small", 1.0, "info")], rules)
     assert [f.rule for f in info] == ["large", "small"] and info[0].prediction_note == "", "no more than information"
 
 
@@ -259,13 +259,13 @@ def test_of_two_critical_ways_the_declared_one_comes_first() -> None:
         for slug, ms in (("dtype", 6.0), ("cells", 5.0))
     ]
     for declared, order in (((), ["dtype", "cells"]), ((Relation("dtype"),), ["cells", "dtype"])):
-        found = ordered(None, ways, [rule("cells", comes_before=declared), rule("dtype")])
+        found = ordered_findings(None, ways, [rule("cells", comes_before=declared), rule("dtype")])
         assert [(f.rule, f.severity) for f in found] == [(order[0], "critical"), (order[1], "warning")]
 
 
 def test_needed_rules_come_first_whichever_side_declares_it() -> None:
     rules = [rule("graph", needs=(Relation("reads"),)), rule("reads"), rule("unused", comes_before=(Relation("graph"),))]
-    found = ordered(None, [costs("graph", 8.0), costs("reads", 2.0), costs("unused", 3.0), costs("other", 4.0)], rules)
+    found = ordered_findings(None, [costs("graph", 8.0), costs("reads", 2.0), costs("unused", 3.0), costs("other", 4.0)], rules)
     assert [f.rule for f in found] == ["unused", "reads", "graph", "other"]
     assert changes_needed_first("graph", rules) == ("reads", "unused") and changes_needed_first("reads", rules) == ()
 
@@ -273,7 +273,7 @@ def test_needed_rules_come_first_whichever_side_declares_it() -> None:
 def test_a_general_finding_comes_after_its_first_part() -> None:
     rules = [rule("part", part_of="general"), rule("general"), rule("other")]
     for part_ms, severity in ((6.0, "info"), (4.0, "warning")):  # of 10 ms: more than half, and less
-        found = ordered(None, [costs("general", 10.0), costs("other", 8.0), costs("part", part_ms)], rules)
+        found = ordered_findings(None, [costs("general", 10.0), costs("other", 8.0), costs("part", part_ms)], rules)
         assert [f.rule for f in found] == ["other", "part", "general"]
         assert found[2].severity == severity and "has its own solution" in found[2].prediction_note
 

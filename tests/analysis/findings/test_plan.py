@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.plan import plan_of, with_doubt
+from sawtooth.analysis.findings.plan import plan_of, with_earlier_uncertainty
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import AsGraph, ScaledOps, TimedOps
@@ -108,12 +108,12 @@ def test_preparation_of_a_graph_is_a_step_of_the_plan(loop):
 def test_a_later_step_includes_the_uncertainty_of_earlier_ones():
     # A step of 10 ms may take from 8 to 20 ms. A twentieth of that, replayed to within a percent, is as uncertain, but not longer than the step before it.
     first = PlanStep("loop", 100.0, 10.0, 8.0, 20.0)
-    assert with_doubt(first, [], 0.3) == first
-    second = with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.3)
+    assert with_earlier_uncertainty(first, [], 0.3) == first
+    second = with_earlier_uncertainty(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.3)
     assert (second.predicted_low_ms, second.predicted_high_ms) == pytest.approx((0.4, 1.0))
-    wider = with_doubt(PlanStep("python", 0.5, 0.45, 0.3, 5.0), [first, second], 0.3)
+    wider = with_earlier_uncertainty(PlanStep("python", 0.5, 0.45, 0.3, 5.0), [first, second], 0.3)
     assert (wider.predicted_low_ms, wider.predicted_high_ms) == pytest.approx((0.3, 1.0))
-    busy = with_doubt(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.45)
+    busy = with_earlier_uncertainty(PlanStep("graph", 10.0, 0.5, 0.495, 0.505), [first], 0.45)
     assert busy.predicted_low_ms == 0.45, "the GPU's work that is left"
 
 
@@ -208,7 +208,7 @@ def test_the_widest_uncertainty_of_earlier_steps_stays():
     # 8 to 20 of 10 ms, and 4.5 to 5.5 of 5 ms. After both, a step of 4 ms may take 3.2 to 8 ms, in either order.
     wide, narrow = PlanStep("wide", 100.0, 10.0, 8.0, 20.0), PlanStep("narrow", 10.0, 5.0, 4.5, 5.5)
     step = PlanStep("third", 5.0, 4.0, 3.96, 4.04)
-    after = with_doubt(step, [narrow, wide], 0.1)
+    after = with_earlier_uncertainty(step, [narrow, wide], 0.1)
     assert (after.predicted_low_ms, after.predicted_high_ms) == pytest.approx((3.2, 8.0))
-    after = with_doubt(step, [wide, narrow], 0.1)
+    after = with_earlier_uncertainty(step, [wide, narrow], 0.1)
     assert (after.predicted_low_ms, after.predicted_high_ms) == pytest.approx((3.2, 5.5))

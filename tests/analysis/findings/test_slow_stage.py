@@ -10,7 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.loader_limits import BUCKETED, SENT_SMALL, VECTORISED, cheaper_batch, limited_by, stage_of
+from sawtooth.analysis.findings.loader_limits import (
+    BUCKETED,
+    SENT_SMALL,
+    VECTORISED,
+    cheaper_batch_change,
+    limiting_stage,
+    loader_limit,
+)
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.ingest.manifest import UserFacts
 from tests.support.by_hand import analysed
@@ -42,13 +49,13 @@ TIMED = UserFacts(
 )  # fmt: skip
 def test_the_slowest_stage_of_loading_has_its_own_advice(changes, stage, title, advice, change):
     facts = msgspec.structs.replace(TIMED, **changes)
-    assert stage_of(facts) == stage
-    said, to_do = limited_by(facts)
+    assert limiting_stage(facts) == stage
+    said, to_do = loader_limit(facts)
     assert title in said and advice in to_do.sentence
     advises_workers = "more workers" in to_do.sentence.lower().replace("more workers do not help", "")
     assert advises_workers is ((stage != "pinning" and facts.loader_workers != 0) or stage == "sample")
     if change is not None:
-        assert cheaper_batch(facts) == change
+        assert cheaper_batch_change(facts) == change
 
 
 def waiting_loop(pins: tuple[int, int], loop_pins: bool = False, batch_bytes: int = 0) -> ChromeTrace:

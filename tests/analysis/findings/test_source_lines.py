@@ -13,9 +13,9 @@ import pytest
 
 from sawtooth.analysis.findings.recorded.source_lines import (
     common_line,
-    in_user_code,
+    dominant_line,
+    first_user_line,
     is_user_line,
-    most_from,
     stale_lines,
     user_lines,
     user_stack,
@@ -68,7 +68,7 @@ def test_lines_outside_libraries_and_built_ins_belong_to_the_user(frame: str, ow
     ],
 )
 def test_only_the_longest_place_is_called_most(places: list[str], words: str | None) -> None:
-    assert in_user_code([{"place": place} for place in places]) == words
+    assert first_user_line([{"place": place} for place in places]) == words
 
 
 Call = tuple[str, float, float, int | None]  # name, start and end in µs, and the number from 1 of the call around it
@@ -167,9 +167,9 @@ def test_host_events_have_the_open_line_of_the_user(tmp_path: Path) -> None:
         assert [user_stack(recording, 0, start) for start in (*collected["start_ns"], at["cudaMalloc"], at["cudaFree"])] == [
             own, (), own, (),
         ]  # fmt: skip
-        assert most_from(recording, collected) == "train.py in step"  # 100 of 105 µs
-        assert most_from(recording, collected[1:]) is None
-        assert most_from(recording, collected[:0]) is None
+        assert dominant_line(recording, collected) == "train.py in step"  # 100 of 105 µs
+        assert dominant_line(recording, collected[1:]) is None
+        assert dominant_line(recording, collected[:0]) is None
 
 
 def test_launches_of_autograd_have_the_line_of_the_backward_call(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from sawtooth.analysis.findings.checking import all_rules, found_by
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.ordering import ordered
+from sawtooth.analysis.findings.ordering import ordered_findings
 from sawtooth.analysis.findings.rules.straggling_rank import NOT_TOGETHER, RULE, WAITS_DIFFER, WITHIN_ERROR
-from sawtooth.analysis.findings.straggler_limits import BOUNDED, bounded_by_late
+from sawtooth.analysis.findings.straggler_limits import LIMITED_NOTE, limit_straggler_gains
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
 from sawtooth.analysis.run.model import Explains, Finding
@@ -58,11 +58,11 @@ def context(
 
 
 def test_gain_of_a_late_rank_is_limited_to_removing_its_delay() -> None:
-    late, loader = bounded_by_late(context(), [LATE, LOADER])
+    late, loader = limit_straggler_gains(context(), [LATE, LOADER])
     assert late is LATE
     assert (loader.severity, loader.predicted_step_ms, loader.gain_ms) == ("warning", 36.0, pytest.approx(4.0))
     assert (loader.predicted_low_ms, loader.predicted_high_ms, loader.edits) == (None, None, ())
-    assert loader.prediction_note == BOUNDED.format(title=LATE.title)
+    assert loader.prediction_note == LIMITED_NOTE.format(title=LATE.title)
 
 
 def test_copies_of_the_late_rank_alone_are_one_finding_with_its_delay() -> None:
@@ -72,31 +72,31 @@ def test_copies_of_the_late_rank_alone_are_one_finding_with_its_delay() -> None:
     job = replace(copying.run, ranks=[copying.run.ranks[0], late])
     copies = Finding("pageable-copies", "warning", "Copies block the host", act("Pin it"), "high", 12.0, 37.0, 36.0, 38.0, 40 / 37,
                      edits=(WithoutHostCause("blocking_copy"),), explains=Explains(("blocking_copy",)))  # fmt: skip
-    pace, one = bounded_by_late(RuleContext(job, late, NoGaps()), [LATE, copies, PACE])  # type: ignore[arg-type]
+    pace, one = limit_straggler_gains(RuleContext(job, late, NoGaps()), [LATE, copies, PACE])  # type: ignore[arg-type]
     assert pace is PACE
     assert (one.rule, one.predicted_step_ms, one.edits) == ("pageable-copies", 37.0, copies.edits), "a pinned copy remains"
     assert one.title == "Copies block the host; the other ranks wait for it"
     assert one.explains == Explains(("blocking_copy",), topics=frozenset({"late_rank"}))
     assert one.prediction_note.endswith("Rank 1 is late.")
     both = RuleContext(replace(job, ranks=[late, late]), late, NoGaps())  # type: ignore[arg-type]
-    assert bounded_by_late(both, [LATE, copies]) == [LATE, copies], "its peer copies as much"
+    assert limit_straggler_gains(both, [LATE, copies]) == [LATE, copies], "its peer copies as much"
 
 
 def test_losses_shared_by_peers_or_unrelated_to_the_delay_are_not_limited() -> None:
     run = context().run
     both = replace(context(), run=replace(run, ranks=[run.ranks[1], run.ranks[1]]))
-    assert bounded_by_late(both, [LATE, LOADER]) == [LATE, LOADER]
-    assert bounded_by_late(context(), [LATE, PACE, CASTS]) == [LATE, PACE, CASTS]
-    assert bounded_by_late(context(reason="work"), [LATE, LOADER]) == [LATE, LOADER]
-    assert bounded_by_late(context(), [LOADER]) == [LOADER], "nobody is late"
+    assert limit_straggler_gains(both, [LATE, LOADER]) == [LATE, LOADER]
+    assert limit_straggler_gains(context(), [LATE, PACE, CASTS]) == [LATE, PACE, CASTS]
+    assert limit_straggler_gains(context(reason="work"), [LATE, LOADER]) == [LATE, LOADER]
+    assert limit_straggler_gains(context(), [LOADER]) == [LOADER], "nobody is late"
 
 
 def test_a_late_rank_with_visible_waits_comes_before_host_speed() -> None:
-    assert ordered(context(), [PACE, CASTS, LATE], all_rules()) == [CASTS, LATE, PACE]
-    assert ordered(context(reason="python_host"), [PACE, LATE], all_rules()) == [PACE, LATE], "recording slows it, too"
-    assert ordered(context(other_waits_ms=9.0), [PACE, LATE], all_rules()) == [PACE, LATE], "they wait for each other"
+    assert ordered_findings(context(), [PACE, CASTS, LATE], all_rules()) == [CASTS, LATE, PACE]
+    assert ordered_findings(context(reason="python_host"), [PACE, LATE], all_rules()) == [PACE, LATE], "recording slows it, too"
+    assert ordered_findings(context(other_waits_ms=9.0), [PACE, LATE], all_rules()) == [PACE, LATE], "they wait for each other"
     info = replace(LATE, severity="info", predicted_step_ms=None)
-    assert ordered(context(), [PACE, info], all_rules()) == [PACE, info], "only the profiler makes it late"
+    assert ordered_findings(context(), [PACE, info], all_rules()) == [PACE, info], "only the profiler makes it late"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_severity_of_a_late_rank_follows_the_waits_of_others(measured: dict[str,
     ("of_other_ms", "said", "note"),
     [
         (1.1, "without it, all ranks take about the same time", WITHIN_ERROR),  # 2.8 % of 40 ms
-        (1.3, "without it, the difference is not known", WAITS_DIFFER.format(apart="1.3 ms")),
+        (1.3, "without it, the difference is not known", WAITS_DIFFER.format(difference="1.3 ms")),
         (None, "without it, the difference is not known", NOT_TOGETHER),
     ],
 )

@@ -54,7 +54,7 @@ def test_waits_outside_the_profiled_steps_come_from_the_marks(tmp_path: Path) ->
     parts, (finding,) = host_parts(result), [each for each in result.findings if each.rule == "workers-start-again"]
     assert parts == pytest.approx({"host_loading": 4.0, "host_operators": 6.0, "host_rest": 2.0}, rel=0.03)
     assert finding.ceiling_ms_per_step == pytest.approx(1.8, rel=0.03)
-    assert "every 10 steps: its 2 workers start again" in finding.title
+    assert "every 10 steps: the loader's 2 workers start again" in finding.title
     assert finding.predicted_low_ms is not None and finding.predicted_high_ms is not None
     assert finding.predicted_low_ms < 12.0 - 1.8 < finding.predicted_high_ms < 12.0
     assert "Waiting for an epoch's first batch" in text.text(result)

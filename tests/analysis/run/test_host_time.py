@@ -132,6 +132,6 @@ def test_cost_of_padding_is_its_share_of_the_operators(tmp_path: Path) -> None:
     result = analysed(DataFolder(tmp_path / "data").create(), trace, loader_padding=0.5)
     (finding,) = [finding for finding in result.findings if finding.rule == "shapes-vary"]
     assert finding.ceiling_ms_per_step == pytest.approx(0.15)
-    assert finding.title == "50 % of each batch is padding, and the operators compute on all of it"
+    assert finding.title == "50 % of each batch is padding, and the operators compute on the padding"
     little = analysed(DataFolder(tmp_path / "other").create(), trace, loader_padding=0.19)
     assert "shapes-vary" not in {finding.rule for finding in little.findings}

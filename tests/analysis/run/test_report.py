@@ -6,7 +6,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from sawtooth.analysis.findings.checking import FAILED
+from sawtooth.analysis.findings.checking import FAILED_RULE
 from sawtooth.analysis.metrics.registry import ALIASES, METRICS
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
@@ -154,4 +154,4 @@ def test_no_rule_fails_on_odd_traces(tmp_path, library):
         odd.write(tmp_path / "c.json"),
     ]
     for path in paths:
-        assert [n for n in report_of(library, path)["not_checked"] if FAILED in n["because"]] == []
+        assert [n for n in report_of(library, path)["not_checked"] if FAILED_RULE in n["because"]] == []

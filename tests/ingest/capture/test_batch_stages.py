@@ -8,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.loader_limits import cheaper_batch, limited_by, stage_of
+from sawtooth.analysis.findings.loader_limits import cheaper_batch_change, limiting_stage, loader_limit
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.manifest import UserFacts
@@ -79,13 +79,13 @@ def test_the_slowest_stage_is_the_limit(tmp_path, workers, sample_s, collate_s, 
             data.Subset(Rows(sample_s), range(96)), batch_size=8, num_workers=workers, collate_fn=Padded(collate_s)
         ),
     )
-    assert stage_of(facts) == stage
-    title, advice = limited_by(facts)
+    assert limiting_stage(facts) == stage
+    title, advice = loader_limit(facts)
     assert said in title and ("Vectorise" in advice.sentence) is (stage == "collate")
     assert ("Padded.__call__" if stage == "collate" else "Rows.__getitem__") in title and "test_batch_stages.py:" in title
     assert facts.loader_padding == pytest.approx(1 - 2.5 / 4)  # lengths 1 to 4, padded to 4
     assert ("groups samples of similar length" in advice.sentence) is (stage == "collate")
-    assert ("order" in cheaper_batch(facts).after) is (stage == "collate")
+    assert ("order" in cheaper_batch_change(facts).after) is (stage == "collate")
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -97,7 +97,7 @@ def test_collating_of_an_iterable_dataset_is_separated_from_its_samples(tmp_path
             batch_size=8, num_workers=workers, collate_fn=Padded(0.02),
         ),
     )  # fmt: skip
-    assert stage_of(facts) == "collate" and facts.loader_collate_ms >= 20
+    assert limiting_stage(facts) == "collate" and facts.loader_collate_ms >= 20
     # It is not the __getitem__ of PyTorch's base class.
     assert facts.loader_sample_code is not None and "test_batch_stages.py" in facts.loader_sample_code
 
@@ -107,7 +107,7 @@ def test_a_sampler_that_groups_lengths_gives_no_padding(tmp_path):
     facts = timed_facts(
         tmp_path, lambda data: data.DataLoader(Rows(0.0), batch_sampler=grouped, collate_fn=functools.partial(Padded(0.02)))
     )
-    _, advice = limited_by(facts)
+    _, advice = loader_limit(facts)
     assert facts.loader_padding == 0 and "Vectorise" in advice.sentence and "padding" not in advice.sentence
 
 

@@ -50,7 +50,7 @@ def test_breaks_are_counted_exactly_in_the_trace(library, run, count):
     with library.open(recording) as opened:
         found = regions(opened)
     assert len(found) == STEPS * (count + 1)
-    assert found["within"].notna().sum() == STEPS * count
+    assert found["enclosing_name"].notna().sum() == STEPS * count
 
 
 @pytest.mark.parametrize("count", [1, 5, 20])
@@ -130,7 +130,7 @@ def test_separately_compiled_functions_are_not_graph_breaks(tmp_path, library):
     ref = ingest_file(trace.write(tmp_path / "trace.json"), library.folder)
     ensure_derived(library.folder, ref.id)
     with library.open(ref.id) as opened:
-        assert regions(opened)["within"].tolist() == [None, None, None, None, "Torch-Compiled Region: 3/0"]
+        assert regions(opened)["enclosing_name"].tolist() == [None, None, None, None, "Torch-Compiled Region: 3/0"]
 
 
 def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):

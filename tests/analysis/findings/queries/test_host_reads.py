@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from sawtooth.analysis.findings.queries.host_reads import ops_serving_only
+from sawtooth.analysis.findings.queries.host_reads import ops_only_for_reads
 from sawtooth.analysis.store.library import Recording
 from sawtooth.ingest.schema import schema_sql
 
@@ -45,11 +45,11 @@ def waiting(every: int) -> tuple[int, ...]:
 @pytest.mark.parametrize("every", [1, 3, STEPS])
 def test_work_directly_before_a_read_is_needed_only_for_it(context: Any, every: int) -> None:
     # Each step has two norms, the read and the calls inside it. The additions before them and reads that do not wait are not included.
-    assert ops_serving_only(context, waiting(every)) == tuple(call - back for call in waiting(every) for back in (3, 2, 1, 0))
+    assert ops_only_for_reads(context, waiting(every)) == tuple(call - back for call in waiting(every) for back in (3, 2, 1, 0))
 
 
 def test_no_call_means_no_operation(context: Any) -> None:
-    assert ops_serving_only(context, ()) == ops_serving_only(context, (3,)) == ()  # 3 is in an addition
+    assert ops_only_for_reads(context, ()) == ops_only_for_reads(context, (3,)) == ()  # 3 is in an addition
 
 
 def test_another_read_does_not_search_all_operators(context: Any) -> None:
@@ -65,6 +65,6 @@ def spent_s(context: Any, calls: tuple[int, ...]) -> float:
     spent = []
     for _ in range(3):
         began = process_time()
-        ops_serving_only(context, calls)
+        ops_only_for_reads(context, calls)
         spent.append(process_time() - began)
     return min(spent)

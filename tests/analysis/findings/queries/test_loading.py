@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from sawtooth.analysis.findings.loader_limits import limited_by
-from sawtooth.analysis.findings.loading.workers import with_more, workers_for
+from sawtooth.analysis.findings.loader_limits import loader_limit
+from sawtooth.analysis.findings.loading.workers import loader_changes, workers_for
 from sawtooth.analysis.findings.queries.loading import (
-    advised_at_first,
-    keeps_up,
-    most_that_help,
-    quickest_ms,
+    best_workers,
+    shortest_loading_ms,
+    workers_keep_up,
     workers_needed,
+    workers_to_begin_with,
 )
 from sawtooth.analysis.run.model import CodeChange
 from sawtooth.ingest.manifest import UserFacts
@@ -57,29 +57,31 @@ def test_a_thread_that_pins_too_slowly_is_named():
 def test_more_workers_are_not_advised_if_the_pinning_thread_is_the_limit():
     # 12 workers give 1,200 samples a second, the thread 32 in 36 ms: 889
     pinned = msgspec.structs.replace(facts(10, seen=12), loader_pin_ms=36)
-    title, advice = limited_by(pinned)
+    title, advice = loader_limit(pinned)
     assert (
         title == ": one thread pins the batches of all workers, 36 ms per batch"
         and "uint8" in advice.how
         and "more workers do not help" in advice.how
     )
-    assert "computes" in limited_by(msgspec.structs.replace(pinned, loader_workers=4))[0]  # 400
-    assert quickest_ms(pinned) == pytest.approx(36)
+    assert "computes" in loader_limit(msgspec.structs.replace(pinned, loader_workers=4))[0]  # 400
+    assert shortest_loading_ms(pinned) == pytest.approx(36)
 
 
 def test_no_step_is_shorter_than_the_possible_workers_can_feed():
-    assert quickest_ms(facts(0)) == pytest.approx(32 / 6400 * 1e3)  # 64 workers for 16 cores, 100 a second each
-    assert quickest_ms(facts(10)) == pytest.approx(32 / (1500 * 0.82) * 1e3)  # 15 cores, shared, and one for the training
-    assert quickest_ms(UserFacts()) == 0
+    assert shortest_loading_ms(facts(0)) == pytest.approx(32 / 6400 * 1e3)  # 64 workers for 16 cores, 100 a second each
+    assert shortest_loading_ms(facts(10)) == pytest.approx(
+        32 / (1500 * 0.82) * 1e3
+    )  # 15 cores, shared, and one for the training
+    assert shortest_loading_ms(UserFacts()) == 0
 
 
 def test_predicted_step_follows_the_useful_number_of_workers():
-    more = most_that_help(facts(10))
+    more = best_workers(facts(10))
     assert more is not None and more.workers == 15 and more.ms == pytest.approx(32 / 1230 * 1e3)
     # the interval of the model, by the workers' own timing
     assert more.edit.paced_at_least == pytest.approx(32 / (1500 * 1.1) * 1e3)
     assert more.edit.paced_at_most == pytest.approx(32 / (1500 * 0.65 * 0.9) * 1e3)
-    assert most_that_help(facts(10, seen=15)) is None and most_that_help(UserFacts()) is None
+    assert best_workers(facts(10, seen=15)) is None and best_workers(UserFacts()) is None
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_predicted_step_follows_the_useful_number_of_workers():
 )
 def test_number_of_workers_for_a_training_that_loads_its_own_batches(known, rest_ms, workers):
     run = SimpleNamespace(manifest=SimpleNamespace(facts=known), telemetry=SimpleNamespace(host=None))
-    assert advised_at_first(SimpleNamespace(run=run), 300, rest_ms) == workers
+    assert workers_to_begin_with(SimpleNamespace(run=run), 300, rest_ms) == workers
 
 
 UNTIMED = UserFacts(loader_workers=2, loader_cores=16)
@@ -127,7 +129,7 @@ def test_the_suggested_code_sets_enough_workers_or_makes_samples_cheaper(known, 
         usual=(("workers", "12"), ("seen", "")),
     )
     workers = workers_for(SimpleNamespace(run=run, step_ms=300.0), step_ms)
-    (change,) = with_more(known, (usual,), workers)
+    (change,) = loader_changes(known, (usual,), workers)
     assert after in change.after
 
 
@@ -136,12 +138,12 @@ def test_without_timed_workers_nothing_is_reported():
 
 
 def test_waiting_and_computing_of_a_sample_are_distinguished():
-    assert "waits for 90 % of its time" in limited_by(facts(1))[0] and "WebDataset" in limited_by(facts(1))[1].how
-    assert "computes for 100 % of its time" in limited_by(facts(10))[0] and "DALI" in limited_by(facts(10))[1].how
-    assert limited_by(facts(6.5)) is None and limited_by(UserFacts()) is None
+    assert "waits for 90 % of its time" in loader_limit(facts(1))[0] and "WebDataset" in loader_limit(facts(1))[1].how
+    assert "computes for 100 % of its time" in loader_limit(facts(10))[0] and "DALI" in loader_limit(facts(10))[1].how
+    assert loader_limit(facts(6.5)) is None and loader_limit(UserFacts()) is None
 
 
 def test_workers_that_are_fast_enough_are_not_blamed():
     # Two workers give 200 samples per second, 180 at least: 32 samples in 178 ms
-    assert keeps_up(facts(10), 180) and not keeps_up(facts(10), 175)
-    assert not keeps_up(facts(10, seen=0), 1000) and not keeps_up(UserFacts(), 1000)
+    assert workers_keep_up(facts(10), 180) and not workers_keep_up(facts(10), 175)
+    assert not workers_keep_up(facts(10, seen=0), 1000) and not workers_keep_up(UserFacts(), 1000)

@@ -79,7 +79,7 @@ CASES = {
     ),
     "deterministic-algorithms": Case(leads=("filled_memory",), quiet=("zeros_asked_for",)),
     "elementwise-chains": Case(beside=("gpt_small",), quiet=("gpt_compiled",)),
-    "evaluation-records-graph": Case(beside=("eval_with_grad",), quiet=("eval_without_grad",), condition=("MIN_SHARE", 1.1)),
+    "evaluation-records-graph": Case(beside=("eval_with_grad",), quiet=("eval_without_grad",), condition=("MIN_NUMBERED_SHARE", 1.1)),
     "expert-loops": Case(leads=("expert_loop",), quiet=("equal_layers", "experts_batched")),
     "exposed-communication": Case(beside=("reduced_after",), quiet=("ddp_balanced",)),
     "fp32-products": Case(
@@ -93,7 +93,7 @@ CASES = {
         leads=("reduced_after",),
         beside=("reduced_one_by_one_by_a_slow_host",),
         quiet=("reduced_within", "ddp_balanced"),
-        measured=(("reduced_after", "reduced_within", 0.15),), condition=("MANY", 1e9)),
+        measured=(("reduced_after", "reduced_within", 0.15),), condition=("MIN_ALL_REDUCES", 1e9)),
     "heads-one-by-one": Case(
         leads=("heads_in_a_loop", "heads_with_own_projections", "heads_written_to_their_place", "fused_heads_in_a_loop", "sliced_heads_in_a_loop"),
         quiet=("attentions_of_layers", "two_attentions_joined", "attentions_summed", "layers_joined_at_the_end", "attention_math", "swin_math"),
@@ -104,7 +104,7 @@ CASES = {
     ),
     "samples-one-by-one": Case(leads=("called_sample_by_sample",), quiet=("layers_of_one_sample", "called_batch_by_batch")),
     "samples-prepared-alone": Case(leads=("prepared_one_by_one",), quiet=("few_prepared", "states_one_by_one", "learned_one_by_one")),
-    "scripted-code": Case(beside=("scripted_functions",), quiet=("functions_called_forward",), condition=("GRAPHS", "^$")),
+    "scripted-code": Case(beside=("scripted_functions",), quiet=("functions_called_forward",), condition=("GRAPH_NAMES", "^$")),
     "plans-for-new-shapes": Case(leads=("attention_planned", "convolutions_planned"), quiet=("attention_planned_once", "two_lengths")),
     "pipeline-bubble": Case(
         leads=("pipeline_of_unequal_stages",), beside=("pipeline_of_two_microbatches",), quiet=("pipeline_of_eight_microbatches", "ddp_balanced")
@@ -115,7 +115,7 @@ CASES = {
     ),
     "graph-breaks": Case(beside=("graph_breaks_20",), quiet=("graph_breaks_0", "recompiles"), condition=("MIN_PER_STEP", 1e9)),
     "host-swaps": Case(beside=("swapping",), quiet=("loader_on_disk",), condition=("MIN_SWAP_BPS", 1e12)),
-    "graph-capture": Case(leads=("graph_captured",), quiet=("nothing_captured", "mlp_graph"), condition=("CAPTURES", "^$")),
+    "graph-capture": Case(leads=("graph_captured",), quiet=("nothing_captured", "mlp_graph"), condition=("CAPTURE_CALLS", "^$")),
     "host-waits-for-gpu": Case(
         leads=("gpt_reads", "gpt_reads_stack", "norms_read_before_update"),
         quiet=("gpt_no_reads",),
@@ -132,8 +132,8 @@ CASES = {
     "loop-indexing": Case(leads=("rows_in_a_loop",), quiet=("few_rows", "eval_with_grad")),
     "loss-head": Case(beside=("vocab_50304",), quiet=("gpt_compiled", "reduced_after")),
     "memory-creep": Case(leads=("memory_creep",), quiet=("gpt_stack_memory",), condition=("MIN_BYTES", 1e12)),
-    "memory-headroom": Case(beside=("gpt_reads",), quiet=("memory_full",), condition=("USED", 0.0)),
-    "memory-near-limit": Case(beside=("memory_full",), quiet=("resnet_fixed", "optimizer_heavy"), condition=("NEAR", 1.01)),
+    "memory-headroom": Case(beside=("gpt_reads",), quiet=("memory_full",), condition=("MAX_USED_SHARE", 0.0)),
+    "memory-near-limit": Case(beside=("memory_full",), quiet=("resnet_fixed", "optimizer_heavy"), condition=("MIN_USED_SHARE", 1.01)),
     "misaligned-dimensions": Case(
         leads=("mlp_4093", "vocab_50257", "odd_model_width"),
         quiet=("mlp_4096", "vocab_50304"),
@@ -172,12 +172,12 @@ CASES = {
         beside=("recompute",), quiet=("gpt_small",), measured=(("recompute", "gpt_small", 0.05),)
     ),
     "recurrent-cells": Case(leads=("lstm_cells",), quiet=("few_lstm_cells",)),
-    "shapes-vary": Case(beside=("two_lengths", "llama_lengths", "padded_batches"), quiet=("one_length", "conv_searches_off", "padded_on_a_slow_host"), condition=("unlike_steps", lambda _context: None)),
+    "shapes-vary": Case(beside=("two_lengths", "llama_lengths", "padded_batches"), quiet=("one_length", "conv_searches_off", "padded_on_a_slow_host"), condition=("differing_step_flops", lambda _context: None)),
     "slow-first-read": Case(
         leads=("read_first",),
         beside=("read_first_and_then_from_memory",),
         quiet=("read_first_of_more_than_memory", "read_first_and_again"),
-        condition=("FROM_DISK", 1.1),
+        condition=("MIN_DISK_SHARE", 1.1),
     ),
     "small-batch": Case(beside=("adam_fused",), quiet=("gpt_small", "conv_searches")),
     "small-collectives": Case(beside=("reduced_after",), quiet=("ddp_balanced", "reduced_within")),
@@ -186,7 +186,7 @@ CASES = {
         quiet=("large_copies", "two_small_copies", "features_together"),
         measured=(("features_apart", "features_together", 0.15),),
     ),
-    "steps-not-marked": Case(beside=("gpt_no_steps",), quiet=("gpt_small",), condition=("MARKED", ("profiler_step", "annotation", "inferred", "none"))),
+    "steps-not-marked": Case(beside=("gpt_no_steps",), quiet=("gpt_small",), condition=("PROFILER_MARKS", ("profiler_step", "annotation", "inferred", "none"))),
     "straggling-rank": Case(
         leads=("ddp_straggler",), quiet=("ddp_balanced",), measured=(("ddp_straggler", "ddp_balanced", 0.15),)
     ),

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.findings import rules as rules_folder
-from sawtooth.analysis.findings.checking import FAILED, all_rules, found_by, judgement_of
+from sawtooth.analysis.findings.checking import FAILED_RULE, all_rules, found_by, judgement_of
 from sawtooth.analysis.findings.context import REQUIREMENTS
-from sawtooth.analysis.findings.judging import reaches
+from sawtooth.analysis.findings.judging import reaches_threshold
 from sawtooth.analysis.findings.model import SOURCES, Rule
 from sawtooth.analysis.findings.policy import Threshold
 from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
@@ -53,7 +53,9 @@ def test_a_near_miss_is_the_firing_case_with_one_condition_changed(rule: Rule, m
             assert rule.threshold is not None, (
                 f"{rule.slug} has no threshold: its row has to name the condition that makes a near miss"
             )
-            reached = turning_point(lambda share: reaches(first, context.step, Threshold(share, "")), 0.0, 10.0, halvings=40)[0]
+            reached = turning_point(
+                lambda share: reaches_threshold(first, context.step, Threshold(share, "")), 0.0, 10.0, halvings=40
+            )[0]
             assert reached >= rule.threshold.share, "the case has to reach the threshold"
             for share, fires in ((reached * 0.999, True), (reached * 1.001, False)):
                 judgement = judgement_of(
@@ -142,7 +144,7 @@ def test_a_rule_declares_the_evidence_it_reads(rule: Rule) -> None:
 @pytest.mark.sweep(16)
 @pytest.mark.parametrize("name", [*NAMES, *HAND_MADE])
 def test_no_rule_fails_on_a_recording_of_the_repository(name: str) -> None:
-    assert [note.rule for note in result_of(name).not_checked if FAILED in note.because] == []
+    assert [note.rule for note in result_of(name).not_checked if FAILED_RULE in note.because] == []
 
 
 @pytest.mark.parametrize("name", HEALTHY)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.findings.rules.host_waits_for_gpu import ALSO_SCALER, READ_LATER, READ_SCALER
+from sawtooth.analysis.findings.rules.host_waits_for_gpu import READ_LATER, SCALER_TOO, USE_FUSED_OPTIMIZER
 from tests.support.by_hand import ADDS, FLOAT, analysed, of_rule
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.findings_of import finding, result_of
@@ -37,8 +37,8 @@ def _read(trace: ChromeTrace, at: float) -> float:
 @pytest.mark.parametrize(
     ("scales", "reads_loss", "action"),
     [
-        (True, False, READ_SCALER.sentence),
-        (True, True, READ_LATER.sentence + ALSO_SCALER),
+        (True, False, USE_FUSED_OPTIMIZER.sentence),
+        (True, True, READ_LATER.sentence + SCALER_TOO),
         (False, True, READ_LATER.sentence),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_graph_needs_removal_of_waits_that_it_cannot_contain(tmp_path: Path) -
         trace.op("aten::nonzero", at + 920, at + 960, [[64]], ["bool"])
         trace.host("cuda_runtime", "cudaStreamSynchronize", at + 940, at + 941)
     launches = of_rule(analysed(tmp_path, trace), "launch-bound")
-    assert launches is not None and "comes first: one graph cannot contain these waits" in launches.prediction_note
+    assert launches is not None and "comes first, because one graph cannot contain these waits" in launches.prediction_note
 
 
 def test_avoidable_reads_come_before_the_graph_that_they_cut() -> None:

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sawtooth.analysis.findings.batch import launches
-from sawtooth.analysis.findings.batch.step import at_batches
+from sawtooth.analysis.findings.batch.step import predict_batches
 from sawtooth.analysis.findings.checking import found_by
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import Step
@@ -58,7 +58,7 @@ def test_a_small_batch_is_recognised_by_its_gpu_work(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(launches, "plan_builds", lambda given: SimpleNamespace(count=0))
     monkeypatch.setattr(launches, "host_grows_with_batch", lambda given: False)
     monkeypatch.setattr(launches, "acting", lambda given: None)
-    monkeypatch.setattr(RuleContext, "launches", SimpleNamespace(in_backward=lambda: [7]))
+    monkeypatch.setattr(RuleContext, "launches", SimpleNamespace(launched_in_backward=lambda: [7]))
     run = run_of(
         ledger=[("other_compute", None, 1_000_000, 1.0), ("idle", "launch_bound", 6_000_000, 4.2)], best_ms=4.0, source="user"
     )
@@ -92,7 +92,7 @@ def test_a_larger_batch_is_not_advised_if_it_slows_the_host() -> None:
         with library().open(run.lead.recording_id) as recording:
             context = RuleContext(run, run.lead, recording, memory, whatif_of(recording, run.lead))
             rates[name] = [found.samples_per_second_times for found in found_by(small_batch.RULE, context)]
-            predicted = at_batches(context, [2.0])
+            predicted = predict_batches(context, [2.0])
         assert not (predicted and name != "called_batch_by_batch")
     assert rates["called_batch_by_batch"][0] > 1.5
     assert rates["called_sample_by_sample"] == rates["full_queue"] == []

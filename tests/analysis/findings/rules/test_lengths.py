@@ -48,7 +48,7 @@ def test_cost_of_padding_is_its_share_of_length_dependent_kernels() -> None:
     """Three products of 400 µs grow. The batch's copy, a gradient's sum and the optimizer do not."""
     found = finding("padded_batches", "shapes-vary")
     assert found is not None
-    assert found.title == "40 % of each batch is padding, and the model's kernels compute on all of it"
+    assert found.title == "40 % of each batch is padding, and the model's kernels compute on the padding"
     assert found.ceiling_ms_per_step == pytest.approx(0.4 * 1.2, rel=0.01) and found.predicted_step_ms is None
     assert "grow with length (1.2 ms of each step)" in found.prediction_note and found.severity == "warning"
     assert [row["operator"] for row in found.evidence] == ["aten::mm"]
@@ -64,8 +64,10 @@ def test_padding_is_not_reported_if_the_host_limits_the_step() -> None:
 
 @pytest.mark.parametrize("operator", ["flash_attn::_flash_attn_varlen_forward", "aten::_nested_view_from_buffer"])
 def test_padding_is_not_reported_for_a_model_that_skips_it(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert re.search(shapes_vary.WITHOUT_PADDING, operator) and not re.search(shapes_vary.WITHOUT_PADDING, "aten::mm")
-    monkeypatch.setattr(shapes_vary, "WITHOUT_PADDING", "^aten::mm$")
+    assert re.search(shapes_vary.PADDING_FREE_OPERATORS, operator) and not re.search(
+        shapes_vary.PADDING_FREE_OPERATORS, "aten::mm"
+    )
+    monkeypatch.setattr(shapes_vary, "PADDING_FREE_OPERATORS", "^aten::mm$")
     assert found_with() == []
 
 

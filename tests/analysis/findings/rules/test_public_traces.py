@@ -57,7 +57,7 @@ def test_steps_that_only_take_memory_keep_tensors(tmp_path: Path, returns: bool)
         if returns and k == 2:
             trace.host("cuda_runtime", "cudaFree", at + STEP_US - 100, at + STEP_US - 10)
     (found,) = [f for f in analysed(tmp_path, trace).findings if f.rule == "allocator-churn"]
-    assert found.title.startswith("Memory grows: every step takes more in 20 driver calls, and none returns") != returns
+    assert found.title.startswith("Memory grows: every step takes more memory in 20 driver calls, and none returns") != returns
     assert ("append loss.detach() instead of loss" in found.fix) != returns and ("empty_cache" in found.fix) == returns
 
 

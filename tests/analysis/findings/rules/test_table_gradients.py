@@ -41,4 +41,8 @@ def test_the_lookups_of_a_recording_are_counted_for_each_table() -> None:
         large, small = sorted(table_lookups(context), key=lambda lookups: -lookups.rows)
     assert (large.rows, large.tables, large.lookups, large.indices) == (1_500_000, 1, 3, 16384 * 34)
     assert (small.rows, small.tables, small.lookups, small.indices) == (400, 1, 1, 16384)
-    assert len(large.fills) == 3 * steps and len(large.sums) == 2 * steps and large.touched == pytest.approx(0.371, abs=0.001)
+    assert (
+        len(large.fills) == 3 * steps
+        and len(large.sums) == 2 * steps
+        and large.max_touched_share == pytest.approx(0.371, abs=0.001)
+    )
