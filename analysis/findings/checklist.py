@@ -96,6 +96,8 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom", "acting-in-the-loop")),
     Technique("Batches of similar lengths", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare_event="batches of other lengths"),
     Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute", works_on="activation checkpointing"),
+    Technique("Sparse gradients of large embedding tables", PYTORCH, ("dense-table-gradients",), None, "aten::_?embedding(_bag)?_dense_backward", works_on="dense gradients of embedding tables"),
+    Technique("One lookup for many embedding tables", PYTORCH, ("tables-one-by-one",), None, "aten::_?embedding(_bag)?$", works_on="lookups in embedding tables"),
     Technique("No allocation in the step", PYTORCH, ("allocator-churn", "memory-creep")),
     Technique("Garbage collection out of the step", PYTORCH, ("garbage-collection",)),
     Technique("Checkpoints out of the loop", PYTORCH, ("checkpoint-in-the-loop", "periodic-stalls"), rare_event="a checkpoint"),
