@@ -65,11 +65,17 @@ def duration_ms(value: float) -> str:
     return duration_ns(value * 1e6)
 
 
-def step_change(before_ms: float, after_ms: float) -> str:
-    """Return a step's time before and after: "65.7 → ≈ 35.1 ms" or "1.25 s → ≈ 310 ms"."""
+ABOUT = f"≈{_THIN}"  # Before every estimated or predicted value with a unit; never before a factor or a range.
+
+
+def step_change(before_ms: float, after_ms: float, *, about: str = "", after_about: str = ABOUT) -> str:
+    """Return a step's time before and after: "65.7 → ≈ 35.1 ms" or "1.25 s → ≈ 310 ms".
+
+    ``about`` is ABOUT if the time before is estimated, and ``after_about`` is "" if the time after is measured.
+    """
     before, after = duration_ms(before_ms), duration_ms(after_ms)
     number_before, unit = before.split(_THIN)
-    return f"{number_before if after.endswith(_THIN + unit) else before} → ≈{_THIN}{after}"
+    return f"{about}{number_before if after.endswith(_THIN + unit) else before} → {after_about}{after}"
 
 
 def shortened(before_ms: float, after_ms: float) -> str:
@@ -193,6 +199,11 @@ def day_and_time(ns: float) -> str:
 def spaced(sentence: str) -> str:
     """Return a sentence with no-break spaces before units and % and after arrows."""
     return _NO_BREAK.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", sentence))
+
+
+def as_title(sentence: str) -> str:
+    """Return a sentence as a title, which has no full stop at its end."""
+    return sentence.rstrip().removesuffix(".") if not sentence.rstrip().endswith("..") else sentence
 
 
 def ended(sentence: str) -> str:

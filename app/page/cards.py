@@ -18,7 +18,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.charts.cause_bars import LostBar
-from sawtooth.app.theme import ACCENT, MUTED
+from sawtooth.app.theme import MUTED, colour_of_quantity
 
 _ASSETS = Path(__file__).resolve().parents[1] / "assets"
 ICON = str(_ASSETS / "icon.svg")
@@ -55,12 +55,17 @@ def style() -> None:
 
 def headline(sentence: str, under: str | None = None) -> None:
     """Show the answer of a screen as its first line; ``under`` is a second line in smaller type."""
-    st.html(_HTML.headline(sentence, under))
+    st.html(_HTML.headline([("text", fmt.as_title(sentence))], under))
+
+
+def answer(pieces: Sequence[tuple[str, str]], under: str | None = None) -> None:
+    """Show a headline in pieces, each with its kind: text, then (the new step) or badge (the factor)."""
+    st.html(_HTML.headline(pieces, under))
 
 
 def title(finding: str) -> None:
     """Show the title of a part of the page: a sentence that states its main result."""
-    st.html(_HTML.title(finding))
+    st.html(_HTML.title(fmt.as_title(finding)))
 
 
 def numbered(number: int, finding: str) -> None:
@@ -68,7 +73,7 @@ def numbered(number: int, finding: str) -> None:
 
     The number is in a badge, so that it cannot be read as a part of a number in the title.
     """
-    st.html(_HTML.numbered(number, finding))
+    st.html(_HTML.numbered(number, fmt.as_title(finding)))
 
 
 def small(text: str) -> None:
@@ -118,11 +123,6 @@ def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence
 def narrow_rows(rows: Sequence[NarrowRow], caption: str) -> None:
     """Show rows of two lines, which replace a wide table on a phone and are hidden elsewhere."""
     st.html(_HTML.narrow_rows(rows, caption))
-
-
-def change(what: str, before: str, after: str) -> None:
-    """Show a change of a value as a diff."""
-    st.html(_HTML.change(what, before, after))
 
 
 def paragraph(sentence: str) -> None:
@@ -203,7 +203,7 @@ def empty_state(what: str, why: str, code: str | None = None, language: str | No
 def problem(what: str, sentence: str) -> None:
     """Say in one sentence what went wrong and what to do."""
     with st.container(border=True):
-        st.html(_HTML.problem(what, sentence))
+        st.html(_HTML.problem(fmt.as_title(what), sentence))
 
 
 def sparkline(values: Sequence[float | None], caption: str, *, dark: bool) -> None:
@@ -228,7 +228,7 @@ def _spark_address(values: Sequence[float | None], dark: bool) -> str:
         lines=[" ".join(points) for points in lines if len(points) > 1],
         width=width,
         height=height,
-        colour=ACCENT.on(dark),
+        colour=colour_of_quantity("util_pct").on(dark),
         base_colour=MUTED.on(dark),
     )
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

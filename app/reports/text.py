@@ -30,7 +30,7 @@ from sawtooth.app.words.advice import (
 )
 from sawtooth.app.words.comparisons import audit as audit_words
 from sawtooth.app.words.evidence import about_samples
-from sawtooth.app.words.headline import action, forecast, headline
+from sawtooth.app.words.headline import about_now, action, forecast, headline
 from sawtooth.app.words.predicted_gain import confidence_in_words
 from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import predicted_range
@@ -159,7 +159,7 @@ def gain(result: RunResult, finding: Finding) -> str:
     """Return a finding's gain, such as "312 ms → ≈ 47 ms"; without a prediction, the gain in words."""
     step_ms = best_ms(result)
     if finding.claims == "gain" and finding.predicted_step_ms is not None and step_ms:
-        return fmt.step_change(step_ms, finding.predicted_step_ms)
+        return fmt.step_change(step_ms, finding.predicted_step_ms, about=about_now(result))
     return gain_text(result, finding)
 
 

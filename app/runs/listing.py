@@ -107,7 +107,7 @@ def gain(step_ms: float | None, after: tuple[float, float, float] | None) -> str
 def change(before_ms: float, after_ms: float) -> str:
     """Return a measured change of the step, such as "50.8 → 39.0 ms", or "11.2 → 12.6 ms, slower"."""
     slower = ", slower" if after_ms > SLOWER * before_ms else ""
-    return fmt.step_change(before_ms, after_ms).replace("≈\u00a0", "") + slower
+    return fmt.step_change(before_ms, after_ms, after_about="") + slower
 
 
 def tries(manifest: Manifest) -> bool:
@@ -119,19 +119,19 @@ def tries(manifest: Manifest) -> bool:
 def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, float] | None, int]]) -> str | None:
     """Return a sentence about the run with the largest certain gain; None if fewer than two runs have one.
 
-    ``runs`` are names, steps in ms, predicted steps with their intervals, and the numbers of changes that lead to them.
+    Its number is that of ``gain``, which the list of runs shows too. ``runs`` are names, steps in ms, predicted steps with their intervals, and the numbers of changes that lead to them.
     """
     can = [
-        (after[2] / step_ms, name, fmt.step_change(step_ms, after[0]).replace(" ", "\u00a0"), changes)  # on one line
+        (after[2] / step_ms, name, faster, changes)
         for name, step_ms, after, changes in runs
-        if step_ms and after
+        if step_ms and after and (faster := gain(step_ms, after)) is not None
     ]
     can = [each for each in can if each[0] < 1]
     if len(can) < 2:
         return None
-    _, name, steps, changes = min(can)
+    _, name, faster, changes = min(can)
     named = {1: "one change", 2: "both changes"}.get(changes, f"all {changes} changes")
-    return f"{fmt.clean(name, 90)} can gain most: {steps} per step with {named}"
+    return f"{fmt.clean(name, 90)} can gain most: {faster}{' as fast' if faster.endswith('×') else ' per step'} with {named}"
 
 
 def short_gpu(name: str) -> str:

@@ -15,6 +15,7 @@ from sawtooth.app.page import basis, cards, current_result, frame, panel
 from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.words import predicted_gain
 from sawtooth.app.words import run as words
+from sawtooth.app.words.headline import about_now
 
 MAX_BARS = 16  # ranks drawn side by side; of more ranks, only the most important are drawn
 HARDLY_MS = 0.0005  # ms: a smaller gain would be shown as 0
@@ -144,7 +145,7 @@ def _of_pipeline(result: RunResult) -> str | None:
     finding = next((each for each in result.findings if "schedule" in each.explains.topics), None)
     if finding is None or finding.predicted_step_ms is None or result.lead is None or result.lead.best.ms is None:
         return finding.fix if finding is not None else None
-    return f"{finding.fix} {fmt.step_change(result.lead.best.ms, finding.predicted_step_ms)} per step."
+    return f"{finding.fix} {fmt.step_change(result.lead.best.ms, finding.predicted_step_ms, about=about_now(result))} per step."
 
 
 def _no_straggler(result: RunResult, communication: Communication) -> str:

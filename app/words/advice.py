@@ -18,7 +18,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.poster_bars import Planned
 from sawtooth.app.printable import printable
 from sawtooth.app.words import causes, predicted_gain
-from sawtooth.app.words.headline import action, first_change, healthy
+from sawtooth.app.words.headline import about_now, action, first_change, healthy
 from sawtooth.app.words.headline import below as headline_below
 
 NOTICEABLE_RATIO = 1.1  # Ratio of two gains. Above it, the page explains why the larger change comes later.
@@ -215,8 +215,20 @@ def plan_title(result: RunResult) -> str | None:
         return None
     if first is not None and not first.ends_the_run and first.rule not in {step.rule for step in result.plan}:
         return None
-    steps = f"{fmt.duration_ms(result.plan[0].before_ms)} → {_after_all(result.plan[-1])}"
-    return f"One plan: {steps} per step with {fmt.many(len(result.plan), 'change')}"
+    return f"One plan: {_planned(result)} per step with {fmt.many(len(result.plan), 'change')}"
+
+
+def planned_steps(result: RunResult) -> str:
+    """Return the step now and after the plan, such as "40.0 → ≈ 28.0 ms"; "" without a plan."""
+    return _planned(result) if plan_title(result) is not None else ""
+
+
+def _planned(result: RunResult) -> str:
+    last = result.plan[-1]
+    if last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms:
+        between = fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms)
+        return f"{about_now(result)}{fmt.duration_ms(result.plan[0].before_ms)} → {between}"
+    return fmt.step_change(result.plan[0].before_ms, last.predicted_step_ms, about=about_now(result))
 
 
 def _after_all(last: PlanStep) -> str:

@@ -13,7 +13,7 @@ from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes, telemetry
 from sawtooth.app.words.efficiency import throttled
-from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time
+from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_now, step_time
 from sawtooth.app.words.savings import with_known_mfu
 
 MIN_PAUSE_SHARE = 0.01  # Share of the step. Pauses of less time per step are not mentioned.
@@ -178,7 +178,7 @@ def _might_help(result: RunResult) -> str:
     if not step_ms or not unsure:
         return first_line(result)
     finding = max(unsure, key=lambda finding: finding.gain_ms)
-    times = fmt.step_change(step_ms, finding.predicted_step_ms or step_ms)
+    times = fmt.step_change(step_ms, finding.predicted_step_ms or step_ms, about=about_now(result))
     return f"What might still help: {action(finding)}, {times} (low confidence)."
 
 
@@ -195,9 +195,7 @@ def action(finding: Finding) -> str:
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
     """Return the headline's change and its sentence; None if no change is certain to gain."""
     lead = leading(result)
-    if lead is None:
-        return None
-    return lead, _claim_in_words(lead, _whole_action(lead, result), best_ms(result), _after(lead, result))
+    return (lead, _claim_in_words(lead, result)) if lead else None
 
 
 def _whole_action(finding: Finding, result: RunResult) -> str:
@@ -239,17 +237,22 @@ def _ends_before_the_gpu(result: RunResult) -> bool:
     return result.lead is None and is_cut_off(result)
 
 
-def _claim_in_words(finding: Finding, whole_action: str, step_ms: float | None, after_ms: float | None) -> str:
+def about_now(result: RunResult) -> str:
+    """Return ≈ if the run's step time is estimated, else ""."""
+    return fmt.ABOUT if (step_now(result) or "").startswith(fmt.ABOUT) else ""
+
+
+def _claim_in_words(finding: Finding, result: RunResult) -> str:
+    whole_action, step_ms, after_ms = _whole_action(finding, result), best_ms(result), _after(finding, result)
     if finding.ends_the_run or not step_ms:
         return finding.title
     limits, batch_ms = _limits([finding]), finding.fed_every_ms
     if finding.claims == "gain" and after_ms is not None:
         by_loader = ", limited by the loader" if batch_ms is not None else ""
-        return f"{whole_action}: {fmt.step_change(step_ms, after_ms)}{by_loader}{limits}"
+        return f"{whole_action}: {fmt.step_change(step_ms, after_ms, about=about_now(result))}{by_loader}{limits}"
     by_loader = f", because the loader needs at least {fmt.duration_ms(batch_ms)} per batch" if batch_ms is not None else ""
-    return (
-        f"{whole_action}: up to {fmt.duration_ms(finding.gain_ms)} of each {fmt.duration_ms(step_ms)} step{by_loader}{limits}"
-    )
+    now = f"{about_now(result)}{fmt.duration_ms(step_ms)}"
+    return f"{whole_action}: up to {fmt.duration_ms(finding.gain_ms)} of each {now} step{by_loader}{limits}"
 
 
 def is_cut_off(result: RunResult) -> bool:

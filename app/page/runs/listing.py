@@ -225,14 +225,15 @@ def goes_to(card: Card) -> str:
 
 
 def _numbers(card: Card) -> list[tuple[str, str]]:
-    """Return labels and values of the run's known numbers."""
+    """Return labels and values of the run's known numbers, and how many times as fast all changes make it."""
     lines = [
         (METRICS[key].label, _about(key, value))
         for key in READINGS
         if (value := card.readings.get(key)) and value.value is not None
     ]
     busy = [] if card.busy is None else [(METRICS["gpu_busy_share"].label, share(card.busy))]
-    return [*lines[:1], *busy, *lines[1:]]
+    faster = listing.gain(table.step_of(card), card.after)
+    return [*lines[:1], *busy, *lines[1:], *([("All changes", faster)] if faster else [])]
 
 
 def _kinds(manifest: Manifest) -> str:

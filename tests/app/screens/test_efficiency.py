@@ -38,7 +38,7 @@ def test_efficiency_without_steps_says_what_is_missing(app_data: DataFolder, tmp
     trace.launch((27, 30), (40, 640), "sgemm_128x64_nn")
     test = opened("efficiency", run_of(app_data, trace.write(tmp_path / "t.json")))
     text = words_of(test)
-    assert "Steps are not marked, so there is no time of a step." in text and "profiler.step()" in test.code[0].value
+    assert "Steps are not marked, so there is no time of a step" in text and "profiler.step()" in test.code[0].value
     assert "run 600\u00a0µs of the recorded time without tensor cores" in text
 
 

@@ -36,7 +36,7 @@ def _sampled(folder: Path, *used_gb: int) -> Path:
 def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, tmp_path: Path) -> None:
     test = opened("memory", run_of(app_data, _sampled(tmp_path, 25)))
     text = words_of(test)
-    assert "At most 25.0\u00a0GB of 100\u00a0GB of GPU memory is in use: 75\u00a0% stays free." in text
+    assert "At most 25.0\u00a0GB of 100\u00a0GB of GPU memory is in use: 75\u00a0% stays free" in text
     assert not charts(test)  # a constant line adds nothing to the headline
     assert BAR in text
     assert len(charts(opened("memory", run_of(app_data, _sampled(tmp_path, 15, 25))))) == 1

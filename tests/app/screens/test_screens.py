@@ -170,7 +170,7 @@ def test_facts_from_the_recorder_are_not_requested_again(app_data: DataFolder, t
     assert "ProfilerActivity.CUDA" in opened_at("idle", run=run).code[0].value
     _noted(app_data, run, "Recorded by `sawtooth run train.py`.")
     recorded = opened_at("idle", run=run)
-    assert "This training ran on the CPU." in _fine(recorded) and not recorded.code
+    assert "This training ran on the CPU" in _fine(recorded) and not recorded.code
 
     clock = count(0, 10**7)
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(clock))

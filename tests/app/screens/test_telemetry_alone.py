@@ -17,7 +17,7 @@ def test_the_verdict_shows_findings_of_telemetry(app_data: DataFolder, tmp_path:
     gpus = host(3, gpus=4, seconds=600, troubles=(Trouble("thermal-throttling", (2,), 0.5, 300, 539),))
     page = opened("verdict", run_of(app_data, smi_log(tmp_path / "smi.csv", gpus)))
     text = words_of(page).replace("\u00a0", " ").replace("\u202f", " ")
-    assert headline_of(page).replace("\u00a0", " ").replace("\u202f", " ") == "Check cooling and airflow of GPU 2."
+    assert headline_of(page).replace("\u00a0", " ").replace("\u202f", " ") == "Check cooling and airflow of GPU 2"
     assert "Cause: Heat slows GPU 2 to 50 % of its clock. A job on all 4 GPUs then takes up to 2.00 × as long." in text
     drawn = (staircase_of(page) or {})["panorama"]
     assert drawn["name"] == "SM clock of GPU 2" and min(value for *_, value in drawn["spans"]) < 60 < min(

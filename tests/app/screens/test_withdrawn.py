@@ -24,7 +24,7 @@ def half_lost(app_data: DataFolder, tmp_path: Path) -> str:
 def test_times_of_records_that_failed_a_check_are_hidden(half_lost: str, screen: str) -> None:
     test = opened(screen, half_lost)
     text = words_of(test)
-    assert "GPU times of this recording cannot be trusted." in text and "How to record them" in text
+    assert "GPU times of this recording cannot be trusted" in text and "How to record them" in text
     assert "records are missing" in text and not len(test.dataframe) and not charts(test)
     assert "never waits" not in text and "Steps are not marked" not in text
 

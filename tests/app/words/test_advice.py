@@ -153,7 +153,7 @@ def test_a_healthy_verdict_does_not_deny_the_change_that_it_names() -> None:
     """It said "no change found" above "What might still help: Try FP8"."""
     shown = title(None, 0, healthy(0.55, gains("fp8", 40.0, "low")))
     assert shown.pieces[0] == ("good", "Healthy:")  # in green, with a mark
-    assert shown.text.replace("\xa0", " ") == "Healthy: no change is certain to shorten the 100 ms step."
+    assert shown.text.replace("\xa0", " ") == "Healthy: no change is certain to shorten the 100 ms step"
     assert "What might still help: Change fp8" in shown.under
     assert "no change found that shortens" in title(None, 0, healthy(0.55)).text
 
