@@ -21,7 +21,9 @@ from sawtooth.app.page import current_result, frame, panorama
 from sawtooth.app.page.address import OPEN
 from sawtooth.app.page.parts import findings, telemetry_strip
 from sawtooth.app.theme import GOOD
+from sawtooth.app.words import headline
 from sawtooth.app.words import staircase as words
+from sawtooth.app.words.answer.cost_facts import CostFacts
 
 _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
 # Address parameters: the included changes, the price of a GPU-hour, the remaining steps.
@@ -43,7 +45,7 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
     component = st.components.v2.component("sawtooth.staircase", html=files["html"], css=files["css"], js=files["js"])
     data = data_of(result, stairs)
     st.set_page_config(page_title=data["states"][str(data["choice"])]["tab"])
-    rows = min(len(data["changes"]), MAX_ROWS) if data["bars"] else "none"
+    rows = min(len(data["changes"]) + len(data["measured"]), MAX_ROWS) if data["bars"] else "none"
     height = f"{rows}{'_panorama' if data['panorama'] else ''}"
     with st.container(key=f"stairs_of_{height}_"):  # reserves about this height until the component is drawn
         component(key=f"staircase-{result.manifest.id}", data=data)
@@ -53,7 +55,7 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
 
 def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
     """Return the component's data."""
-    entered = words.CostFacts(_number_entered(STEPS), _price(result), _waiting_w(result))
+    entered = CostFacts(_number_entered(STEPS), _price(result), _waiting_w(result))
     stairs = stairs or _recorded(result)
     drawn = words.picture(result, stairs, entered, _measured(result, stairs))
     by_rule = {finding.rule: finding for finding in result.findings}
@@ -70,8 +72,15 @@ def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
         "now": "now" if reading_order.best_ms(result) else "recorded",
         "rank": f"rank {result.lead.rank}" if result.lead and result.lead.rank is not None and len(result.ranks) > 1 else "",
         "panorama": panorama.of(result),
-        "notes": list(result.metrics["best_step_time_ms"].notes),
+        "notes": _notes(result),
     }
+
+
+def _notes(result: RunResult) -> list[str]:
+    """Return the interval of the step now, and the notes on it."""
+    step = result.metrics["best_step_time_ms"]
+    known = step.low is not None and step.high is not None
+    return [*([f"90 % interval: {fmt.span_ms(step.low or 0.0, step.high or 0.0)}."] if known else []), *step.notes]
 
 
 def _recorded(result: RunResult) -> Staircase | None:
@@ -101,7 +110,7 @@ def _measured(result: RunResult, stairs: Staircase | None) -> list[words.Measure
     needed = {finding.rule for finding in then.findings}
     applied = list(takewhile(lambda rule: rule not in needed, stairs.changes if stairs is not None else ()))
     step = StairStep(step_ms, verdict.step.low, verdict.step.high, parts)
-    return [words.Measured(fmt.clean(after.name, 40), address, step, len(applied))]
+    return [words.Measured(fmt.clean(after.name, 40), address, step, len(applied), headline.about_now(then))]
 
 
 def _number_entered(key: str) -> float | None:

@@ -32,6 +32,7 @@ from sawtooth.app.words import host as host_words
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words import staircase as staircase_words
 from sawtooth.app.words import telemetry as telemetry_words
+from sawtooth.app.words.answer import cost_facts
 from sawtooth.app.words.answer.title import first_choice
 from sawtooth.app.words.comparisons import audit, basis, changes, conditions, limits, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
@@ -150,7 +151,7 @@ def run_html(result: RunResult, computed: Staircase | None = None) -> str:
 
 def _staircase(result: RunResult, stairs: Staircase) -> Markup:
     """Return the step now and after each change with the line of facts; for a phone, the poster."""
-    facts = staircase_words.facts(result, stairs, first_choice(stairs, result), staircase_words.CostFacts())
+    facts = cost_facts.facts(result, stairs, first_choice(stairs, result), cost_facts.CostFacts())
     line = " · ".join(f"{label} {value}" for label, value in facts)
     picture = Markup('<div class="wide">{}<p class="small">{}</p></div>').format(pictures.of_run(result, stairs) or "", line)
     return picture + Markup('<div class="narrow">{}</div>').format(_poster(result) or "")

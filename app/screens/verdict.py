@@ -18,8 +18,9 @@ from sawtooth.analysis.run.verdict import RunJudgement, columns_of, judge, parts
 from sawtooth.analysis.staircase import Staircase
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import step_bar
-from sawtooth.app.page import basis, cards, current_result, frame, panel, staircase
+from sawtooth.app.page import basis, cards, controls, current_result, frame, panel, staircase
 from sawtooth.app.page.parts import findings, step_strip, telemetry_strip
+from sawtooth.app.page.runs import attach_telemetry
 from sawtooth.app.page.sharing import share
 from sawtooth.app.words import advice, headline
 from sawtooth.app.words import host as host_words
@@ -28,6 +29,7 @@ from sawtooth.app.words import staircase as staircase_words
 from sawtooth.app.words.answer.step import answer_of
 from sawtooth.app.words.answer.title import first_without_bar
 
+NUMBERS = "numbers"  # address parameter: whether the section of all numbers is open
 SHOWN_FIRST = 3  # findings that are shown open if there are no bars; the others are folded
 
 
@@ -41,6 +43,7 @@ def main() -> None:
         _without_answer(result, withdrawn)
     if result.manifest.failure is not None:
         cards.caution(fmt.clean(result.manifest.failure))
+    attach_telemetry.offer(result.manifest)
     with st.container(gap="xsmall"):
         _findings(result, stairs)
         _why(result, stairs)
@@ -108,9 +111,11 @@ def _why(result: RunResult, stairs: Staircase | None) -> None:
             else "profiler.step()  # after each training step"
         )
         cards.empty_state(words.NO_STEPS, words.NO_STEPS_WHY, code, "python")
-    with st.expander("All numbers, and where a step goes", icon=":material/table_rows:"):
-        _numbers(result, rank, verdict, stairs)
-        findings.notes(result)
+    linked = basis.BASIS in st.query_params
+    if fold := controls.fold("All numbers, and where a step goes", NUMBERS, icon=":material/table_rows:", opened=linked):
+        with fold:
+            _numbers(result, rank, verdict, stairs)
+            findings.notes(result)
 
 
 def _of_the_host(work: HostWork) -> None:

@@ -225,7 +225,7 @@ def planned_steps(result: RunResult) -> str:
 
 def _planned(result: RunResult) -> str:
     last = result.plan[-1]
-    if last.predicted_high_ms > TOO_WIDE * last.predicted_low_ms:
+    if last.predicted_high_ms > MAX_RANGE_RATIO * last.predicted_low_ms:
         between = fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms)
         return f"{about_now(result)}{fmt.duration_ms(result.plan[0].before_ms)} → {between}"
     return fmt.step_change(result.plan[0].before_ms, last.predicted_step_ms, about=about_now(result))

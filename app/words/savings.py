@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -114,18 +115,23 @@ def is_wide(low_ms: float | None, high_ms: float | None) -> bool:
 
 
 def _hours_change(before_h: float, after_h: float) -> str:
-    """Return the time before and after a change in one unit, such as "24.0 → ≈ 1.93 h"."""
+    """Return the time before and after a change in one unit, such as "24 → ≈ 1.93 h"."""
     if not fmt.duration_ms(before_h * 3.6e6).endswith("h"):
         return fmt.step_change(before_h * 3.6e6, after_h * 3.6e6)
-    return f"{fmt.number(before_h)} → ≈\u00a0{fmt.number(after_h)}\u00a0h"
+    return f"{_hours(before_h)} → ≈\u00a0{fmt.number(after_h)}\u00a0h"
+
+
+def _hours(value: float) -> str:
+    """Return hours; a whole number, such as a day, without decimals."""
+    return f"{value:,.0f}" if math.isclose(value, round(value), rel_tol=1e-9) else fmt.number(value)
 
 
 def _hours_between(before_h: float, low_h: float, high_h: float) -> str:
-    """Return the time before a change and the range after it in one unit, such as "24.0 → 1.92 to 7.85 h"."""
+    """Return the time before a change and the range after it in one unit, such as "24 → 1.92 to 7.85 h"."""
     if not fmt.duration_ms(before_h * 3.6e6).endswith("h"):
         return f"{fmt.duration_ms(before_h * 3.6e6)} → {fmt.span_ms(low_h * 3.6e6, high_h * 3.6e6)}"
     low, high = fmt.number(low_h), fmt.number(high_h)
-    return f"{fmt.number(before_h)} → {high if low == high else f'{low} to {high}'}\u00a0h"
+    return f"{_hours(before_h)} → {high if low == high else f'{low} to {high}'}\u00a0h"
 
 
 def _saving_in_words(
@@ -154,21 +160,23 @@ def lines(
     steps: float | None,
     price_per_gpu_hour: float | None,
     waiting_w: float | None,
+    about: str = "",
 ) -> list[tuple[str, str]]:
     """Return label and value of what ``forecast`` saves: time, MFU, energy, money.
 
     ``change`` is None for several changes. ``steps`` are the remaining steps; None means the steps of 24 hours today.
     ``waiting_w`` is the GPU's power in W while it waits, because most of the saved time is waiting. Without
-    ``price_per_gpu_hour``, there is no row for money.
+    ``price_per_gpu_hour``, there is no row for money. ``about`` is ≈ if the step time now is estimated.
     """
     before_h, after_h = forecast.hours_of(steps or MS_PER_DAY / forecast.before_ms)
     low_ms, high_ms = _range(forecast, change)
-    hours = _hours_change(before_h, after_h)
+    about_h = about if steps else ""  # a day is exactly 24 h
+    hours = f"{about_h}{_hours_change(before_h, after_h)}"
     if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
         hours_per_ms = before_h / forecast.before_ms
-        hours = _hours_between(before_h, low_ms * hours_per_ms, high_ms * hours_per_ms)
-    rows = [(f"for {fmt.count(steps)} steps" if steps else "for a training that takes a day now", hours)]
-    rows += _mfu_row(forecast, low_ms, high_ms)
+        hours = f"{about_h}{_hours_between(before_h, low_ms * hours_per_ms, high_ms * hours_per_ms)}"
+    rows = [(f"for {fmt.count(steps)} steps" if steps else "a training that takes a day now", hours)]
+    rows += _mfu_row(forecast, about, low_ms, high_ms)
     saved_gpu_h = (before_h - after_h) * forecast.gpus
     if saved_gpu_h <= 0:
         return rows
@@ -184,7 +192,7 @@ def lines(
     return rows
 
 
-def _mfu_row(forecast: CombinedPrediction, low_ms: float | None, high_ms: float | None) -> list[tuple[str, str]]:
+def _mfu_row(forecast: CombinedPrediction, about: str, low_ms: float | None, high_ms: float | None) -> list[tuple[str, str]]:
     """Return the MFU before and after a change as one row.
 
     There is no row if the MFU is not known or does not change visibly.
@@ -196,8 +204,8 @@ def _mfu_row(forecast: CombinedPrediction, low_ms: float | None, high_ms: float 
     before, after = fmt.share(forecast.mfu_before), fmt.share(forecast.mfu)
     if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
         ends = (fmt.share(forecast.mfu_before * forecast.before_ms / ms) for ms in (high_ms, low_ms))
-        return [(label, f"{before} → {' to '.join(ends)}")]
-    return [(label, f"{before} → ≈\u00a0{after}")] if before != after else []
+        return [(label, f"{about}{before} → {' to '.join(ends)}")]
+    return [(label, f"{about}{before} → ≈\u00a0{after}")] if before != after else []
 
 
 def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]] | None:

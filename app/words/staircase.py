@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sawtooth.analysis import reading_order
-from sawtooth.analysis.combined_changes import CombinedPrediction, mfu_of
 from sawtooth.analysis.knowledge.owners import AVOIDABLE, COMPUTE_OWNERS, HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import Finding, RunResult
@@ -15,15 +14,14 @@ from sawtooth.analysis.run.verdict import StepPart
 from sawtooth.analysis.staircase import Parts, Staircase, StairStep
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import MUTED, Colour, colour_of, place_of
-from sawtooth.app.words import advice, evidence, headline, predicted_gain, savings
-from sawtooth.app.words import host as host_words
+from sawtooth.app.words import advice, evidence, headline, predicted_gain
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words.answer.change_code import cost
+from sawtooth.app.words.answer.cost_facts import CostFacts, facts
 from sawtooth.app.words.answer.step import StepAnswer, answer_of
 from sawtooth.app.words.answer.title import (
     Title,
     after,
-    chosen,
     factor,
     first_choice,
     first_gain,
@@ -37,26 +35,22 @@ MIN_AVOIDED_SHARE = (
     0.25  # Share of the first change's gain. If less of it is avoided compute, the chart does not show this part.
 )
 UNDIVIDED_DARK = "#64748B"  # On a dark page, MUTED would look like the gaps between kernels.
+PREDICTED_INTERVAL = "80\u00a0% interval"  # What the intervals of predicted steps contain.
 MIN_VISIBLE_SHARE = 0.0005  # Share of the step. Narrower parts are invisible.
 
 
 @dataclass(frozen=True)
-class CostFacts:
-    """Facts for costs: remaining steps, price of a GPU-hour, and the GPU's power in W while it waits."""
-
-    steps: float | None = None
-    price: float | None = None
-    waiting_w: float | None = None
-
-
-@dataclass(frozen=True)
 class Measured:
-    """A run that made the choice ``after`` of changes: its name, the comparison's address, and its step."""
+    """A run that made ``after`` of the changes: its name, the comparison's address, and its step.
+
+    ``about`` is ≈ if the step time is estimated.
+    """
 
     name: str
     address: str
     step: StairStep
     after: int = 0
+    about: str = ""
 
 
 def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
@@ -146,23 +140,6 @@ def _host(result: RunResult, step_ms: float) -> Parts:
     return tuple((owner, None, ms) for owner, ms in parts.items()) or ((NOW, None, step_ms),)
 
 
-def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: CostFacts) -> list[tuple[str, str]]:
-    """Return the facts below the chart for ``choice``: label and value."""
-    if not choice or stairs.choices[choice].limit:
-        in_headline = not choice and headline.healthy(result) is not None  # the headline of a healthy run has the MFU
-        shows_mfu = result.lead is not None and not in_headline and savings.is_mfu_meaningful(result.metrics)
-        mfu_fact = run_words.mfu_fact(result.metrics) if shows_mfu else None
-        return [*host_words.facts(result, None), *([mfu_fact] if mfu_fact is not None else [])]
-    changed, findings = stairs.choices[choice], chosen(stairs, choice, result)
-    mfu = mfu_of(result.lead, findings) if result.lead is not None else None
-    forecast = CombinedPrediction(stairs.now.ms, changed.ms, mfu, max(result.gpus, 1), changed.low_ms, changed.high_ms)
-    if result.lead is not None:
-        forecast = savings.with_known_mfu(forecast, result.lead.metrics)
-    return host_words.facts(result, forecast) + savings.lines(
-        forecast, None, steps=cost_facts.steps, price_per_gpu_hour=cost_facts.price, waiting_w=cost_facts.waiting_w
-    )
-
-
 def picture(
     result: RunResult, stairs: Staircase | None, cost_facts: CostFacts, measured: Sequence[Measured] = ()
 ) -> dict[str, Any]:
@@ -190,7 +167,10 @@ def picture(
             "high": step.high_ms if step.high_ms is not None and not limit else step.ms,
             "limit": limit,
             "text": after(stairs.now.ms, step) if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
-            "span": fmt.span_ms(step.low_ms, step.high_ms, stairs.now.ms) if step.low_ms and step.high_ms and not limit else "",
+            # The step now has an interval of another level, which its details state.
+            "span": fmt.span_ms(step.low_ms, step.high_ms, stairs.now.ms)
+            if choice and step.low_ms and step.high_ms and not limit
+            else "",
             "parts": _parts(step, kinds, shared),
             "factor": factor(stairs.now.ms, step).partition(" (")[0].replace("up to ", "≤\u00a0" if limit else "up to ")
             if choice
@@ -208,6 +188,7 @@ def picture(
         "states": states,
         "first": first,
         "complete": stairs.complete,
+        "interval": PREDICTED_INTERVAL,
         "busy": [fmt.duration_ms(now.works_ms), fmt.duration_ms(now.waits_ms), now.main_wait] if now is not None else [],
         "bars": True,
         "measured": [
@@ -216,7 +197,7 @@ def picture(
                 "address": run.address,
                 "after": run.after,
                 "ms": run.step.ms,
-                "text": fmt.duration_ms(run.step.ms),
+                "text": f"{run.about}{fmt.part_ms(stairs.now.ms, run.step.ms)}",
                 "factor": factor(stairs.now.ms, run.step).partition(" (")[0],
                 "parts": _parts(run.step, kinds, shared),
             }

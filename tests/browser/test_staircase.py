@@ -60,12 +60,12 @@ def test_a_selected_change_updates_bars_text_and_address(drawn: dict[str, Any], 
     share = "row => [...row.querySelectorAll('.seg')].reduce((sum, part) => sum + parseFloat(part.style.width), 0)"
     assert row.evaluate(share) == pytest.approx(25.0)  # 25 of 100 ms
     expect(page.get_by_role("heading", level=1)).to_have_text(
-        "Use the fused optimizer: 100 → ≈\xa050.0\xa0ms 2.0\xa0× (1.8–2.2)"
+        "Use the fused optimizer: 100 → ≈\xa050.0\xa0ms 2.0\xa0× (1.8 to 2.2)"
     )
     expect(page.locator(".whole")).to_contain_text("Both changes: ≈\xa025.0\xa0ms")
     page.get_by_label("Include: Use the fused optimizer").first.uncheck()
     expect(page.get_by_role("heading", level=1)).to_have_text(
-        "Use the fused optimizer: 100 → ≈\xa025.0\xa0ms 4.0\xa0× (3.3–4.5)"
+        "Use the fused optimizer: 100 → ≈\xa025.0\xa0ms 4.0\xa0× (3.3 to 4.5)"
     )
     assert page.url.endswith("verdict?run=run&fixes=rule-1")
     assert page.title().startswith("Use the fused optimizer: 100 → ≈\xa025.0\xa0ms")

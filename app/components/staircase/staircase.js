@@ -41,7 +41,7 @@ function rich(text) {
 function headline(pieces) {
   const made = pieces.map(([kind, piece]) => (kind === "text" ? piece : node("span", { class: kind }, piece))), then = pieces.findIndex(([kind]) => kind === "then");
   if (then < 1) return made;
-  const [, before, now] = /^(.*?)((?:\d[^ ]* )?→ )?$/s.exec(pieces[then - 1][1]);
+  const [, before, now] = /^(.*?)((?:≈?\u00a0?\d[^ ]* )?→ )?$/s.exec(pieces[then - 1][1]);
   return [...made.slice(0, then - 1), before, node("span", { class: "numbers" }, (now || "").replaceAll(" ", "\u00a0"), ...made.slice(then))];
 }
 
@@ -70,10 +70,11 @@ class Staircase {
   build() {
     this.panorama();
     this.root.style.setProperty("--good", this.data.good || "currentColor");
-    const now = this.state(0), proofs = (after) => (this.data.measured || []).filter((of) => of.after === after).map((of) => this.measured(of));
+    const now = this.state(0), proofs = (this.data.measured || []).map((of) => this.measured(of));
     this.find(".stairs").hidden = !this.data.bars;
     this.find(".stairs").replaceChildren(...[
-      this.halves(), this.row(-1), ...this.changes.flatMap((change, i) => [...this.others(i), this.row(i), ...proofs(i + 1)]), ...proofs(0), this.key(),
+      this.halves(), this.row(-1), proofs.length ? this.group("Predicted after each change") : null, ...this.changes.flatMap((_, i) => [...this.others(i), this.row(i)]),
+      proofs.length ? this.group("Measured in a later run", "own") : null, ...proofs, this.key(),
     ].filter(Boolean));
     this.scale = Math.max(now.ms, ...(this.data.measured || []).map((measured) => measured.ms));
     this.update();
@@ -109,6 +110,11 @@ class Staircase {
     return this.named;
   }
 
+  // A heading of predicted or of measured bars; without measured bars, the rows need none.
+  group(text, kind = "") {
+    return node("div", { class: `grid group ${kind}` }, node("span"), node("p", {}, text));
+  }
+
   segments() {
     return this.data.kinds.map((kind, i) => {
       const colour = this.colour(kind);
@@ -129,8 +135,8 @@ class Staircase {
   // The measured step after a change, next to the predicted one.
   measured(measured) {
     const bar = node("span", { class: "bar", "aria-hidden": "true" }, ...this.segments());
-    const hit = node("a", { class: "hit", href: measured.address }, node("span", { class: "spoken" }, `${measured.name}: ${measured.text}`), node("span", { class: "lab", "aria-hidden": "true" }), bar);
-    const row = node("div", { class: "grid row was", "data-measured": measured.name }, node("div", { class: "tick" }, "measured"), hit, node("div", { class: "val" }, node("b", {}, measured.text), node("em", {}, measured.factor)));
+    const hit = node("a", { class: "hit", href: measured.address }, node("span", { class: "spoken" }, `${measured.name}, measured: ${measured.text}. Compare both runs`), node("span", { class: "lab", "aria-hidden": "true" }), bar);
+    const row = node("div", { class: "grid row was", "data-measured": measured.name }, node("div", { class: "tick" }), hit, node("div", { class: "val" }, node("b", {}, measured.text), node("em", {}, measured.factor)));
     row.measured = measured;
     return row;
   }
@@ -169,14 +175,15 @@ class Staircase {
     const later = new Set(this.changes.flatMap((_, i) => this.state(this.choice & ((2 << i) - 1)).parts.filter(([, ms]) => ms / this.scale * room >= MIN_SEEN).map(([kind]) => kind)));
     for (const [kind] of now.parts) later.delete(kind);
     for (const kind of later) this.named.append(node("span", {}, this.swatch(kind), this.data.kinds[kind].label));
-    if (this.changes.length && this.data.states[this.data.first].span) this.named.append(node("span", {}, node("i", { class: "reach sw" }), "likely range"));
-    first.querySelector(".val").replaceChildren(node("b", {}, now.text), node("span", {}, now.span));
-    first.querySelector(".spoken").textContent = `Now a step takes ${now.text}${now.span ? `, ${now.span}` : ""}. Where it goes`;
+    if (this.changes.length && this.data.states[this.data.first].span) this.named.append(node("span", {}, node("i", { class: "reach sw" }), this.data.interval));
+    first.querySelector(".val").replaceChildren(node("b", {}, now.text));
+    first.querySelector(".spoken").textContent = `Now a step takes ${now.text}. Where it goes`;
     this.changes.forEach((change, i) => this.update_row(change, i, all, { room, phone, last }));
     for (const row of this.root.querySelectorAll(".row.was")) {
       this.fill(row, row.measured.parts);
       const { after, name, ms } = row.measured, numbers = this.changes.slice(0, after).map((change) => change.number);
-      this.label(row, [ms], node("b", {}, name), after ? [`with change${after > 1 ? "s" : ""} ${numbers.join(", ").replace(/, (\d+)$/, " and $1")}`, ""] : [""], { room, phone });
+      const predicted = after && this.state((1 << after) - 1), said = predicted ? `with change${after > 1 ? "s" : ""} ${numbers.join(", ").replace(/, (\d+)$/, " and $1")}, predicted ${predicted.text}` : "";
+      this.label(row, [ms], node("b", {}, name), [said, ""], { room, phone }, "compare");
     }
     this.write(all, quiet);
   }
@@ -194,7 +201,7 @@ class Staircase {
     of("reach").hidden = state.limit;
     const gain = off ? all.ms - (this.state(this.choice | 1 << i) || all).ms : before.ms - state.ms, some = gain > 0.0005 * this.scale;
     const cost = [change.cost, change.unsure ? "low confidence" : ""].filter(Boolean).join(", ");
-    const texts = off ? [`not included: ${some ? `would save ${duration(gain, now)}${this.choice ? " more" : ""}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [...this.removed(before, state, gain), ""].map((text) => [`${state.limit ? `at most −${duration(gain, now)}` : `−${this.shorter(before, state)}`}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
+    const texts = off ? [`not included: ${some ? `would save ≈\u00a0${duration(gain, now)}${this.choice ? " more" : ""}` : "no further gain"}${change.unsure ? ", low confidence" : ""}`] : some ? [...this.removed(before, state, gain), ""].map((text) => [`${state.limit ? `saves at most ${duration(gain, now)}` : `saves ≈\u00a0${this.shorter(before, state)}`}${text}`, cost].filter(Boolean).join(" · ")) : ["makes the next change possible"];
     this.label(row, off ? [before.ms] : [state.ms, before.ms], node("b", {}, change.name), texts, { room, phone }, change.diffs.length ? "show the code" : "show why");
     row.querySelector(".val").replaceChildren(node("b", {}, state.text), node("em", {}, state.factor), node("span", {}, state.span));
     of("spoken").textContent = `${change.name}: ${off ? "not included" : `${before.text} to ${state.text}${state.span ? `, between ${state.span}` : ""}`}. Show the change and its evidence`;

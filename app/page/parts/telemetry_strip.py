@@ -15,7 +15,6 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import sawtooth
 from sawtooth.app.page import cards, frame, panel
-from sawtooth.app.page.runs import attach_telemetry
 from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
@@ -78,9 +77,8 @@ def column_of(telemetry: TelemetrySeries | None, summary: DeviceTelemetry | None
 def last_minute(result: RunResult) -> None:
     """Show the main telemetry signal over the last minute of the steady part.
 
-    If the signal has a sawtooth, one folded period is shown next to it. Without telemetry, offer a telemetry run that fits.
+    If the signal has a sawtooth, one folded period is shown next to it.
     """
-    attach_telemetry.offer(result.manifest)
     whole = of(result, result.lead.device if result.lead else None)
     summary = summary_of(result, whole) if whole is not None else None
     column = column_of(whole, summary)

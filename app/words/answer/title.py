@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 from sawtooth.analysis import reading_order
 from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
-from sawtooth.analysis.run.verdict import RunJudgement, judge
+from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app import format as fmt
 from sawtooth.app.words import advice, headline, predicted_gain, telemetry
 from sawtooth.app.words import run as run_words
-from sawtooth.app.words.answer.change_code import cost, count_added_lines, instead, number_word
+from sawtooth.app.words.answer.change_code import cost, instead, number_word
 from sawtooth.app.words.answer.headline_length import MAX_WORDS, shortened, split, words
-from sawtooth.app.words.answer.step import MIN_WAIT_SHARE, answer_of, avoided_in_words, avoided_ms
+from sawtooth.app.words.answer.later_change import larger_later
+from sawtooth.app.words.answer.step import answer_of, avoided_in_words
+from sawtooth.app.words.answer.waits import also_removed, waits_shortened
 
 CAUSE = "Cause: "  # The browser shows it in bold.
 MIN_GAIN = 0.0005  # Share of the step. A change that gains less only prepares another change.
@@ -46,16 +48,20 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
         return _limit(limit, stairs, choice, result)
     findings, first = chosen(stairs, choice, result), first_gain(stairs, choice)
     lead = next(finding for finding in findings if finding.rule == stairs.changes[first.bit_length() - 1])
-    pieces = _change(headline.action(lead), stairs.now.ms, stairs.choices[first])
+    steps = stairs.now, stairs.choices[first]
+    pieces = _change(headline.action(lead), headline.about_now(result), *steps)
     is_unsure = all(finding.confidence == "low" for finding in findings)
     under = (
-        _cause(lead, result, steps=(stairs.now, stairs.choices[first])),
-        avoided_in_words(stairs.now, stairs.choices[first]),
+        _cause(lead, result, steps=steps),
+        avoided_in_words(*steps),
+        also_removed(lead, result, *steps),
         "The prediction has low confidence." if is_unsure else "",
         "The trace file is cut off." if headline.is_cut_off(result) else "",
         headline.between_steps(result),
     )
-    larger = _larger_later(stairs, choice, lead, result) if choice == first_choice(stairs, result) else ""
+    rules = [finding.rule for finding in findings]
+    opens_with = choice == first_choice(stairs, result)
+    larger = larger_later(result, lead, rules, stairs.now.ms, stairs.choices[choice].ms) if opens_with else ""
     whole = _title_parts(stairs, choice, first, findings, result) or instead(lead)
     return Title(pieces, " ".join(filter(None, (whole, larger))), " ".join(filter(None, under)))
 
@@ -97,7 +103,7 @@ def _limit(lead: Finding, stairs: Staircase, choice: int, result: RunResult) -> 
     pieces = [("text", f"{shortened(headline.action(lead))}: "), ("badge", upper_limit)]
     subject = {1: "the change", 2: "both changes"}.get(choice.bit_count(), "the changes")
     whole = (
-        f"It saves up to {fmt.duration_ms(lead.gain_ms)} of each {fmt.duration_ms(now_ms)} step. "
+        f"It saves up to {fmt.duration_ms(lead.gain_ms)} of each {headline.about_now(result)}{fmt.duration_ms(now_ms)} step. "
         f"With {subject} below instead: {after(now_ms, changed)}, {factor(now_ms, changed)}."
     )
     under = (
@@ -109,7 +115,7 @@ def _limit(lead: Finding, stairs: Staircase, choice: int, result: RunResult) -> 
 
 
 def factor(now_ms: float, changed: StairStep) -> str:
-    """Return how many times faster a step is, with the range, such as "6.6 × (5.2–7.9)".
+    """Return how many times faster a step is, with the range, such as "6.6 × (5.2 to 7.9)".
 
     It is only an upper limit ("up to …") for a change that may gain nothing.
     """
@@ -119,7 +125,7 @@ def factor(now_ms: float, changed: StairStep) -> str:
     if may_gain_nothing(changed.high_ms, now_ms):
         return f"up to {fmt.factor(now_ms / changed.low_ms)}"
     low, high = fmt.number(now_ms / changed.high_ms, 2), fmt.number(now_ms / changed.low_ms, 2)
-    return likely if low == high or not likely.endswith("×") else f"{likely} ({low}–{high})"
+    return likely if low == high or not likely.endswith("×") else f"{likely} ({low} to {high})"
 
 
 def first_gain(stairs: Staircase, choice: int) -> int:
@@ -134,9 +140,9 @@ def first_gain(stairs: Staircase, choice: int) -> int:
     return choice
 
 
-def _change(action: str, now_ms: float, changed: StairStep) -> list[Piece]:
+def _change(action: str, about: str, now: StairStep, changed: StairStep) -> list[Piece]:
     """Return the pieces of a change: its action, the step before and after it, and the speedup."""
-    return [*_numbers(action, now_ms, after(now_ms, changed)), ("badge", factor(now_ms, changed))]
+    return [*_numbers(action, about, now.ms, after(now.ms, changed)), ("badge", factor(now.ms, changed))]
 
 
 def after(now_ms: float, changed: StairStep) -> str:
@@ -144,11 +150,11 @@ def after(now_ms: float, changed: StairStep) -> str:
     return f"{'≥' if changed.limit else '≈'}\u00a0{fmt.part_ms(now_ms, changed.ms)}"
 
 
-def _numbers(action: str, now_ms: float, after: str) -> list[Piece]:
+def _numbers(action: str, about: str, now_ms: float, after: str) -> list[Piece]:
     """Return the action and the step before and after it, cut to MAX_WORDS; equal units are written once."""
     before = fmt.duration_ms(now_ms)
     number, unit = before.split("\u00a0")
-    start = f"{number if after.split()[-1] == unit else before} → "
+    start = f"{about}{number if after.split()[-1] == unit else before} → "
     if words(f"{action} {start} {after}") > MAX_WORDS:
         start = "→ "
     headline = _BEFORE_NUMBER.sub("\\1\u00a0", shortened(action, MAX_WORDS - words(f"{start} {after}")))
@@ -172,65 +178,6 @@ def _title_parts(stairs: Staircase, choice: int, first: int, findings: Sequence[
     return " ".join([*sentences, *([f"The first takes {lines} of code."] if lines else [])])
 
 
-def _larger_later(stairs: Staircase, choice: int, lead: Finding, result: RunResult) -> str:
-    """Return why a later change with a clearly larger predicted gain is not the first.
-
-    It is "" without such a change. Changes of ``choice`` do not count, because the page shows the step after them.
-    """
-    min_gain_ms = advice.NOTICEABLE_RATIO * max(lead.gain_ms, stairs.now.ms - stairs.choices[choice].ms)
-    chosen_rules = {finding.rule for finding in chosen(stairs, choice, result)}
-    larger = [
-        (number, finding)
-        for number, finding in advice.numbered(result)
-        if finding.claims == "gain"
-        and finding.confidence != "low"
-        and not finding.may_gain_nothing
-        and finding.rule not in chosen_rules
-        and finding.predicted_step_ms is not None
-        and finding.gain_ms > min_gain_ms
-    ]
-    if lead.claims != "gain" or not larger:
-        return ""
-    number, finding = max(larger, key=lambda each: each[1].gain_ms)
-    why = _why_later(finding, lead)
-    reached = f"≈\u00a0{fmt.part_ms(stairs.now.ms, finding.predicted_step_ms or 0.0)}"
-    action = headline.action(finding)
-    return f"Change {number} ({action[0].lower()}{action[1:]}) could reach {reached}, but {why}." if why else ""
-
-
-def _why_later(finding: Finding, lead: Finding) -> str:
-    """Return why ``finding`` comes after ``lead``, as a clause; "" if no reason is known."""
-    reasons = []
-    if "late_rank" in lead.explains.topics:
-        reasons.append("works around the rank's delay instead of removing its cause")
-    elif reading_order.sure_gain_ms(lead) > reading_order.sure_gain_ms(finding):
-        reasons.append("is less sure to gain as much")
-    if (lines := count_added_lines(finding)) > count_added_lines(lead):
-        reasons.append(f"takes {number_word(lines)} line{'' if lines == 1 else 's'} of code")
-    if not reasons and "choice" in finding.explains.topics:
-        reasons.append("has costs of its own")
-    return " and ".join(reasons)
-
-
-def _waits(finding: Finding, result: RunResult, verdict: RunJudgement, now: StairStep, after: StairStep) -> str:
-    """Return the waits that a change shortens, as a sentence.
-
-    It is "" if the finding names all these waits, or if the change avoids more compute than waits.
-    """
-    lost = {(part.owner, part.cause) for part in verdict.parts if part.lost}
-    after_ms = {(owner, cause): ms for owner, cause, ms in after.parts}
-    waits = [(owner, cause, ms) for owner, cause, ms in now.parts if (owner, cause) in lost]
-    saved = [ms - after_ms.get((owner, cause), 0.0) for owner, cause, ms in waits]
-    total_saved_ms = sum(saved)
-    min_saved_ms = MIN_WAIT_SHARE * total_saved_ms
-    shorter = [wait for wait, saved_ms in zip(waits, saved, strict=True) if saved_ms >= min_saved_ms > 0]
-    is_explained = all(cause in finding.explains.causes for _, cause, _ in shorter)
-    answer = answer_of(result, result.lead)
-    if len(shorter) < 2 or avoided_ms(now, after) > total_saved_ms or is_explained or answer is None:
-        return ""
-    return f"Of each step, the GPU waits {answer.waits_in_words(sorted(shorter, key=lambda wait: -wait[2]))}."
-
-
 def _cause(finding: Finding, result: RunResult, steps: tuple[StairStep, StairStep] | None = None) -> str:
     """Return what a change removes: the waits that it shortens, or else the finding's title.
 
@@ -242,7 +189,7 @@ def _cause(finding: Finding, result: RunResult, steps: tuple[StairStep, StairSte
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
         included = [] if reading_order.leading(result) is finding else [finding]
         return CAUSE + (advice.below(result, included) or run_words.first_line(result))
-    waits = _waits(finding, result, verdict, *steps) if steps is not None else ""
+    waits = waits_shortened(finding, result, *steps) if steps is not None else ""
     waiting_time = _waiting_time(result, steps[0]) if steps is not None and steps[1].limit else ""
     return CAUSE + (waits or fmt.ended(fmt.spaced(f"{finding.title}{waiting_time}")))
 
@@ -271,13 +218,13 @@ def _without_change(result: RunResult, *, selectable: bool) -> Title:
         utilization = telemetry.busiest(result)
         effect = telemetry.job_slowed(result) or (f"{utilization}." if utilization else "")
         cause = f"{CAUSE}{fmt.spaced(fmt.ended(warning.title))} {effect}".strip()
-        return Title([("text", fmt.ended(headline.action(warning)))], "", cause)
+        return Title([("text", fmt.as_title(headline.action(warning)))], "", cause)
     head, rest = split(headline.on_poster(result))
     if (withdrawn := result.withdrawn_by) is not None:
         under = withdrawn.sentence  # the page shows the advice below
     elif selectable and lead is None:
         under = f"{under} Select a change to see its gain.".strip()
-    return Title([("text", head)], "", " ".join(filter(None, (rest, under if under not in rest else ""))))
+    return Title([("text", fmt.as_title(head))], "", " ".join(filter(None, (rest, under if under not in rest else ""))))
 
 
 def _healthy(result: RunResult) -> Title:
@@ -294,4 +241,4 @@ def _healthy(result: RunResult) -> Title:
     under = advice.below(result) or ""
     start, _, rest = under.partition(". ")
     under = rest if busy.startswith(start) else under  # the busy share must not appear twice
-    return Title([("good", "Healthy:"), ("text", f" {gain}.")], "", f"{busy} {under}".strip())
+    return Title([("good", "Healthy:"), ("text", f" {gain}")], "", f"{busy} {under}".strip())

@@ -49,7 +49,7 @@ def test_a_selected_change_of_the_address_shows_its_gain(loop: str) -> None:
     test = opened("verdict", loop, fixes="launch-bound")
     drawn = staircase_of(test)
     assert drawn is not None and [change["rule"] for change in included(drawn)] == ["launch-bound"]
-    assert "for a training that takes a day now" in words_of(test)
+    assert "A training that takes a day now" in words_of(test)
 
 
 def test_the_title_of_the_tab_follows_the_selected_changes(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_the_address_restores_selected_changes_and_price(loop: str) -> None:
     test = opened("verdict", loop, fixes="launch-bound,no-such-rule", price="2.5")
     drawn = staircase_of(test)
     assert drawn is not None and [change["rule"] for change in included(drawn)] == ["launch-bound"]
-    assert "saved" in words_of(test)
+    assert "Saved" in words_of(test)
 
 
 def included(drawn: dict[str, Any]) -> list[dict[str, Any]]:

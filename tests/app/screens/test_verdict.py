@@ -13,7 +13,7 @@ from tests.support.paths import RECORDINGS
 
 
 def test_verdict_shows_the_busy_share_of_a_step(loop: str) -> None:
-    test = opened("verdict", loop)
+    test = opened("verdict", loop, numbers="true")
     text = words_of(test)
     # The run's step by telemetry: 702 of 1,027 µs. The profile's 70 % of 1.00 ms is in small print next to it.
     assert "The GPU is busy 68\u00a0% of each ≈\u00a01.03\u00a0ms step" in text

@@ -32,7 +32,7 @@ def lines(
 
 
 def test_time_energy_and_money_of_a_day_of_training() -> None:
-    assert lines(TWELVE_TIMES) == {"for a training that takes a day now": "24.0 → ≈ 2.00 h", "MFU": "0.50 % → ≈ 6.0 %"}
+    assert lines(TWELVE_TIMES) == {"a training that takes a day now": "24 → ≈ 2.00 h", "MFU": "0.50 % → ≈ 6.0 %"}
     found = lines(TWELVE_TIMES, price=3.0, watt=100.0)
     assert found["energy saved per day, at waiting power"] == "≈ 18 kWh"
     assert found["saved per day on 8 GPUs"] == "≈ $ 528.00"
@@ -64,12 +64,12 @@ def test_savings_have_the_range_of_the_gain() -> None:
 
 def test_a_slower_step_saves_nothing() -> None:
     slower = CombinedPrediction(before_ms=312.0, after_ms=325.0, mfu_before=None, gpus=1)
-    assert lines(slower, price=3.0, watt=100.0) == {"for a training that takes a day now": "24.0 → ≈ 25.0 h"}
+    assert lines(slower, price=3.0, watt=100.0) == {"a training that takes a day now": "24 → ≈ 25.0 h"}
 
 
 def test_savings_before_and_after_have_one_unit() -> None:
     fast = CombinedPrediction(before_ms=312.0, after_ms=25.0, mfu_before=None, gpus=1)
-    assert lines(fast) == {"for a training that takes a day now": "24.0 → ≈ 1.92 h"}  # not 115 min
+    assert lines(fast) == {"a training that takes a day now": "24 → ≈ 1.92 h"}  # not 115 min
     assert lines(fast, steps=1e4) == {"for 10.0 k steps": "52.0 → ≈ 4.17 min"}
 
 
