@@ -90,7 +90,8 @@ def _list(result: RunResult, checked: tuple[Checked, ...], chosen: TableFormat) 
         ]
         return json_text(rows, 1)
     return _align(
-        checklist_words.title(checked), [list(row) for row in (checklist_words.COLUMNS, *checklist_words.rows(result, checked))]
+        checklist_words.title(result, checked),
+        [list(row) for row in (checklist_words.COLUMNS, *checklist_words.rows(result, checked))],
     )
 
 

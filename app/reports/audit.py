@@ -16,7 +16,7 @@ from sawtooth.app.words.comparisons import chain
 def of_run(result: RunResult, checked: Sequence[Checked]) -> str:
     """Return the checklist as GitHub-flavoured Markdown."""
     name = fmt.clean(result.manifest.name, fmt.NAME_LENGTH)
-    head = f"## {as_written(f'{name}: {checklist.title(checked)}')}"
+    head = f"## {as_written(f'{name}: {checklist.title(result, checked)}')}"
     return table(head, checklist.COLUMNS, checklist.rows(result, checked), numbers=False)
 
 

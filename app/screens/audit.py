@@ -35,26 +35,27 @@ def main() -> None:
         return
     with frame.library().open(result.lead.recording_id) as recording:
         checked = checklist(result, recording)
-    cards.headline(words.finding(result), f"{words.title(checked)}.")
+    plan = advice.planned_steps(result)
+    cards.headline(": ".join(filter(None, (words.effect(result), plan))), f"{words.states(checked)}.")
     if changes := words.to_do(result, checked):
         with st.container(key=f"audit_of_{min(len(changes), MAX_ROWS)}_"):
             st.html(_HTML.changes(words.TO_DO_COLUMNS, changes, "The changes, numbered as on the Verdict, and why"))
-        if plan := advice.plan_title(result):
-            cards.small(f"{plan}; each change then saves only what the changes before it left.")
+        if plan:
+            cards.small("Together, each change saves only what the changes before it left.")
         frame.link("verdict", "How to make these changes", run=manifest.id, icon=":material/arrow_forward:")
     with st.container(gap="xsmall"):
         if rest := words.without_finding(checked):
             with st.expander(f"{len(rest)} other techniques: in use, without a gain here, or not seen"):
                 cards.table(words.COLUMNS, rest, "Techniques without a finding")
         if costs := audit.rows(result):
-            with st.expander("What a step costs: time, throughput, memory, energy"):
+            with st.expander("What a step costs: time, throughput, memory, energy", expanded=True):
                 cards.table((audit.TITLE, "In this run"), costs, "What a step of this run costs")
+    _chain(result, manifest)
     panel.downloads(
         "checklist",
         [("Checklist as Markdown", "md", "text/markdown", lambda: report.of_run(result, checked))],
         "checklist",
     )
-    _chain(result, manifest)
 
 
 def _chain(result: RunResult, manifest: Manifest) -> None:

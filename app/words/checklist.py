@@ -91,22 +91,26 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-def finding(result: RunResult) -> str:
-    """Return the checklist's main finding: the Verdict's headline if it names a change or a healthy run."""
-    if headline.healthy(result) is not None or any(reading_order.is_advice(finding) for finding in result.findings):
-        return f"{headline.headline(result).rstrip('.')}."
-    return "No technique of the tuning guides would shorten the step."
+def effect(result: RunResult) -> str:
+    """Return how many changes of ``to_do`` would shorten the step, and how many may."""
+    advised = [finding for finding in result.findings if reading_order.is_advice(finding)]
+    would = sum((finding.claims == "gain" and not finding.may_gain_nothing) or finding.pays_later for finding in advised)
+    would += advice.advice_on_loss(result) is not None
+    every = len(advised) + (advice.advice_on_loss(result) is not None)
+    if not every:
+        return "No technique would shorten the step"
+    if 0 < would < every:
+        return f"{fmt.many(every, 'change')}: {would} would shorten the step, {every - would} may"
+    return f"{fmt.many(every, 'change')} {'would' if would else 'may'} shorten the step"
 
 
-def title(checked: Sequence[Checked]) -> str:
-    """Return how many changes shorten the step, and the number of techniques by state."""
-    certain = sum(row.status == "gains" for row in checked)
-    possible = sum(row.finding is not None and row.finding.claims == "ceiling" for row in checked)
-    effect = "No technique would shorten the step"
-    if certain or possible:
-        effect = f"{fmt.many(certain or possible, 'change')} {'would' if certain else 'may'} shorten the step"
+def states(checked: Sequence[Checked]) -> str:
+    """Return how many of the other techniques are in use, gain nothing, do not apply or cannot be seen."""
     count = {status: sum(row.status == status for row in checked) for status in STATES}
-    parts = [f"{fmt.many(count['done'], 'technique')} in use", f"{count['nothing']} with nothing to gain"]
-    if count["not applicable"]:
-        parts.append(f"{count['not applicable']} not applicable")
-    return f"{effect}; {', '.join(parts)}, {count['not checked']} cannot be seen"
+    apart = f", {count['not applicable']} not applicable" if count["not applicable"] else ""
+    return f"{fmt.many(count['done'], 'technique')} in use, {count['nothing']} with nothing to gain{apart}, {count['not checked']} cannot be seen"
+
+
+def title(result: RunResult, checked: Sequence[Checked]) -> str:
+    """Return the summary of the checklist: the effect of the changes, and the other techniques by state."""
+    return f"{effect(result)}; {states(checked)}"

@@ -33,18 +33,23 @@ def test_unknown_techniques_are_not_reported_as_fine():
         (TECHNIQUES[3].title, "nothing to gain", "Looked for small copies and found none."),
         (TECHNIQUES[1].title, "cannot be seen", "No samples of the host: `sawtooth sample`."),
     ]
-    assert (
-        words.title(CHECKED)
-        == "No technique would shorten the step; 1 technique in use, 1 with nothing to gain, 1 cannot be seen"
-    )
+    assert words.states(CHECKED) == "1 technique in use, 1 with nothing to gain, 1 cannot be seen"
+    without = replace(CHECKED[2], status="not applicable")
+    assert words.states([*CHECKED, without]).endswith("1 with nothing to gain, 1 not applicable, 1 cannot be seen")
 
 
-def test_changes_with_only_an_upper_limit_may_shorten_the_step():
+def test_the_headline_counts_the_rows_of_the_table():
+    """The headline counted techniques, so it said "1 change" above two rows."""
     at_most = Finding("a", "warning", "a", act("Do it."), "medium", ceiling_ms_per_step=17.6)
-    checked = [*CHECKED, replace(CHECKED[1], status="found", finding=at_most), replace(CHECKED[2], status="not applicable")]
-    assert words.title(checked) == (
-        "1 change may shorten the step; 1 technique in use, 1 with nothing to gain, 1 not applicable, 1 cannot be seen"
-    )
+    gains = Finding("b", "warning", "b", act("Do that."), "high", predicted_step_ms=50.0, predicted_speedup=2.0)
+    for findings, said in (
+        ([at_most], "1 change may shorten the step"),
+        ([gains, replace(gains, rule="d")], "2 changes would shorten the step"),
+        ([gains, at_most], "2 changes: 1 would shorten the step, 1 may"),
+    ):
+        result = replace(result_of("gpt_reads"), findings=findings, plan=())
+        rows = [row for row in words.to_do(result, CHECKED) if not row.is_remark]
+        assert words.effect(result) == said and len(rows) == len(findings)
 
 
 def test_the_audit_lists_the_changes_like_the_verdict():
@@ -57,24 +62,14 @@ def test_the_audit_lists_the_changes_like_the_verdict():
     assert len({row.technique for row, _ in claimed}) < len(claimed), "two changes of one technique, and neither is left out"
     for row, finding in claimed:
         assert (row.gain_text, row.detail) == (advice.gain_text(result, finding), predicted_gain.detail(finding))
-    assert words.finding(result) == f"{headline.headline(result)}."
-    gains = sum(finding.claims == "gain" for _, finding in findings)
-    assert words.title(checked).startswith(f"{gains} changes would shorten the step; ")
+    assert words.title(result, checked).startswith(f"{sum(not row.is_remark for row in rows)} changes")
     assert [row[1].partition(".")[0] for row in words.rows(result, checked)[: len(rows)]] == [str(row.number) for row in rows]
 
 
-def test_a_change_outside_the_headline_does_not_change_the_verdict():
-    advised = Finding("a", "warning", "a", act("Record more steps."), "medium", ceiling_ms_per_step=None)
-    result = replace(result_of("gpt_reads"), findings=[advised], plan=())
-    assert headline.first_change(result) is None and reading_order.is_advice(advised)
-    assert words.finding(result) == f"{headline.headline(result).rstrip('.')}."
-
-
-def test_a_run_without_a_change_says_so():
+def test_advice_about_the_largest_loss_counts_as_a_change():
     result = replace(result_of("gpt_reads"), findings=[], plan=())
-    assert words.finding(result) == "No technique of the tuning guides would shorten the step."
     loss = advice.advice_on_loss(result)  # the first change of the Verdict in that case
-    assert loss is not None
+    assert loss is not None and words.effect(result) == "1 change would shorten the step"
     assert [(row.number, row.action, row.gain_text) for row in words.to_do(result, checked_of(result))] == [
         (1, loss[0], f"saves {loss[1]}")
     ]
