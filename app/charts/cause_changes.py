@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sawtooth.app.charts.waterfall import WaterfallBar, change_with_arrow
+from sawtooth.app import format as fmt
+from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import UNKNOWN, colour_of
 
 MAX_BARS = 4  # Causes with a bar of their own. The others are one bar, so that the list stays short.
@@ -47,10 +48,11 @@ def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges |
     rows = [(bar.named, bar.change_ms, colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN) for bar in largest_bars]
     rows += [("everything else", rest, UNKNOWN)] if len(by_size) > len(largest_bars) and abs(rest) > 1e-9 else []
     low, high = (end(0.0, *(ms for _, ms, _ in rows)) for end in (min, max))
+    whole = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars))
     drawn = tuple(
         CauseChange(
             name,
-            change_with_arrow(ms),
+            signed_ms(whole, ms),
             f"{(min(ms, 0.0) - low) / (high - low):.2%}",
             f"{abs(ms) / (high - low):.2%}",
             colour.on(dark),
@@ -58,4 +60,10 @@ def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges |
         )
         for name, ms, colour in rows
     )
-    return CauseChanges(drawn, f"{-low / (high - low):.2%}", change_with_arrow(sum(bar.change_ms for bar in bars)))
+    return CauseChanges(drawn, f"{-low / (high - low):.2%}", signed_ms(whole, sum(bar.change_ms for bar in bars)))
+
+
+def signed_ms(whole_ms: float, change_ms: float) -> str:
+    """Return a change with its sign, in the unit of the step, such as "−613 ms"."""
+    sign = "−" if change_ms < 0 else "+"
+    return f"{sign}{fmt.part_ms(whole_ms, abs(change_ms))}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -239,13 +239,18 @@ def both_steps(
     for letter, name, total, side, unsure, factor in sides:
         named = letter if name == letter else f"{letter} {name}"
         pieces = [
-            _piece(colour_of(bar.owner, bar.cause), ms, ms / total, dark, bar.label, total / longest)
+            _with_time(_piece(colour_of(bar.owner, bar.cause), ms, ms / total, dark, bar.label, total / longest), ms, longest)
             for bar in ordered
             if (ms := getattr(bar, side)) > 0
         ]
         time, width = f"{unsure}{fmt.duration_ms(total)}", f"{total / longest:.2%}"
         drawn.append(StepBar(named, time, width, tuple(pieces), ratio=factor))
     return drawn
+
+
+def _with_time(piece: BarSegment, ms: float, longest: float) -> BarSegment:
+    """Return a part with its time alone as the label, if its name does not fit; the legend has the name."""
+    return piece if piece.label else replace(piece, label=_if_room(fmt.duration_ms(ms), ms / longest))
 
 
 def named_once(drawn: Sequence[StepBar], bars: Sequence[WaterfallBar], *, dark: bool) -> list[BarSegment]:

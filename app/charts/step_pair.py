@@ -16,7 +16,6 @@ LETTER, APART = (
     0.023,
 )  # Shares of the axis on a phone: the width of a tick label's letter, and the room between two labels.
 BESIDE = 0.58  # Share of the axis: with less room, a mark's words do not fit next to it on a phone.
-MEASURED, PREDICTED = "95\u00a0%", "80\u00a0%"  # What the intervals contain.
 ROOM = 0.06  # Share of the axis that remains free at both ends.
 MIN_DECADES = math.log10(1.25)  # A shorter axis would enlarge noise.
 
@@ -105,7 +104,7 @@ def ratio_axis(ratios: Sequence[Ratio]) -> RatioAxis:
             f"{place(ratio.value):.2%}",
             f"{place(ratio.low):.2%}",
             f"{place(ratio.high) - place(ratio.low):.2%}",
-            f"{ratio.name} {fmt.times(ratio.value, ratio.digits)} ({PREDICTED if ratio.predicted else MEASURED}: {fmt.number(ratio.low, ratio.digits)} to {fmt.times(ratio.high, ratio.digits)})",
+            f"{ratio.name} {fmt.times(ratio.value, ratio.digits)} ({fmt.number(ratio.low, ratio.digits)} to {fmt.times(ratio.high, ratio.digits)})",
             ratio.predicted,
             "left" if place(ratio.low) >= BESIDE else "right" if place(ratio.high) <= 1 - BESIDE else "above",
         )

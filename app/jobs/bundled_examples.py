@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import shutil
 import time
@@ -20,16 +21,18 @@ from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_traces"
+_WORKERS = re.compile(r"'num_workers': (\d+)")  # The loader's arguments are recorded as Python code.
 log = logging.getLogger("sawtooth")
 
 
 @dataclass(frozen=True)
 class Bundled:
-    """One bundled recording: its name, its trace and telemetry files, and the recording of its fix."""
+    """One bundled recording: its name, its files, the recording of its fix, and its settings as tags."""
 
     name: str
     files: tuple[Path, ...]
     fixed_by: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 class _Fix(msgspec.Struct):
@@ -38,6 +41,7 @@ class _Fix(msgspec.Struct):
 
 class _Truth(msgspec.Struct):
     fixed_by: list[_Fix] = []
+    cfg: dict[str, object] = {}
 
 
 class _Marker(msgspec.Struct):
@@ -51,8 +55,10 @@ def bundled_recordings(samples: Path = SAMPLES) -> list[Bundled]:
     examples = []
     for folder in sorted(path for path in samples.iterdir() if path.is_dir()):
         if traces := sorted(folder.glob("*trace.json.gz")):
-            files = (*traces, *sorted(folder.glob("*.jsonl")))
-            examples.append(Bundled(folder.name, files, _fixed_by(folder / "truth.json")))
+            truth, files = _truth(folder / "truth.json"), (*traces, *sorted(folder.glob("*.jsonl")))
+            fix = truth.fixed_by[0].recording if truth.fixed_by else None
+            workers = _WORKERS.search(str(truth.cfg.get("loader", "")))
+            examples.append(Bundled(folder.name, files, fix, (f"workers={workers[1]}",) if workers else ()))
     return examples
 
 
@@ -65,12 +71,11 @@ def first_pair(manifests: Sequence[Manifest], samples: Path = SAMPLES) -> tuple[
     return None
 
 
-def _fixed_by(truth: Path) -> str | None:
+def _truth(file: Path) -> _Truth:
     try:
-        fixes = from_json(truth.read_bytes(), _Truth).fixed_by
+        return from_json(file.read_bytes(), _Truth)
     except (OSError, msgspec.MsgspecError):
-        return None
-    return fixes[0].recording if fixes else None
+        return _Truth()
 
 
 def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, again: bool = False) -> list[str]:
@@ -95,7 +100,7 @@ def import_bundled(jobs: Jobs, data: DataFolder, samples: Path = SAMPLES, *, aga
         try:
             copies = [(_copy(path, data.uploads), path.name) for path in item.files]
             # The first job runs alone, because a new user waits for its answer, and a second job would double the waiting time.
-            jobs.start(copies, name=item.name, bundled=True, created_ns=now - index, alone=index == 0)
+            jobs.start(copies, name=item.name, bundled=True, created_ns=now - index, alone=index == 0, tags=item.tags)
             started.append(item.name)
         except (OSError, SawtoothError) as error:
             log.warning("the bundled recording %s could not be imported: %s", item.name, error)

@@ -18,9 +18,8 @@ from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.app.page.sharing import comparison_ways_out
 from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words.answer.headline_length import split
 from sawtooth.app.words.answer.step import own_names_in_words
-from sawtooth.app.words.comparisons import audit, basis, changes, conditions, intervals, step_parts
+from sawtooth.app.words.comparisons import audit, basis, changes, conditions, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.ingest.manifest import Manifest
 
@@ -59,7 +58,7 @@ def main() -> None:
     a, b = ([known[run] for run in side] for side in (choice.a, choice.b))
     comparison = compare_choice.comparison_of(a, b, names)
     with head:
-        _head(comparison, choice)
+        compare_proof.head(comparison, EXAMPLE if choice.example else "")
     if words.is_one_run(comparison):
         return
     with st.container(key="compare_bars"):
@@ -74,10 +73,10 @@ def main() -> None:
     first, second = panel.beside()
     with first:
         compare_proof.ratio(comparison)
-        compare_proof.changed(comparison)
+        compare_proof.next_change(comparison)
     with second:
         compare_proof.causes(comparison)
-        compare_proof.remains(comparison)
+        compare_proof.limited_by(comparison)
     with st.container(gap="xsmall"):
         _folded(comparison)
     compare_sweep.show(choice, offered, names)
@@ -92,7 +91,7 @@ def _folded(comparison: Comparison) -> None:
     ):
         _step(comparison)
     _folded_conditions(comparison)
-    with st.expander("How sure?", icon=":material/help:"):
+    with st.expander(f"How sure? {words.stated_confidence(comparison)}", icon=":material/help:"):
         for line in (words.how_sure(comparison), words.why_sure(comparison), *basis.bases(comparison)):
             cards.text(line)
     if all(step_parts.gpu_worked(comparison)):
@@ -154,14 +153,6 @@ def _pickers(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, 
         st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
 
 
-def _head(comparison: Comparison, choice: Choice) -> None:
-    st.set_page_config(page_title=words.tab_title(comparison))
-    head, rest = split(words.headline(comparison))
-    cards.headline(head, f"{rest} {words.below(comparison, interval=not intervals.ratios(comparison))}".strip())
-    for line in filter(None, (words.called(comparison), EXAMPLE if choice.example else "")):
-        cards.small(line)
-
-
 def _conditions(comparison: Comparison) -> None:
     """Show the conditions that differ, and a line about the other conditions."""
     if rows := conditions.rows(comparison):
@@ -179,7 +170,6 @@ def _both_steps(comparison: Comparison) -> None:
             words.names(comparison),
             dark=frame.dark(),
             about=words.both_about(comparison),
-            ratio=intervals.stated_ratio(comparison),
         )
         st.html(
             poster.bars(

@@ -14,6 +14,7 @@ from sawtooth.analysis.knowledge.owners import HOST_LOADING, OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.store.library import Recording
 
+WORKERS = ("workers", "num_workers", "loader_workers")  # Settings with the number of loader workers.
 NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or a part of a run.
 # Products count as TF32 above this share of their FP32 time on tensor cores. Smaller shares occur without TF32, because the
 # names of some kernels wrongly suggest tensor cores.
@@ -31,7 +32,7 @@ class Trait:
 
     A rule whose advice changes this choice names ``key``, or ``key`` and ``value``, in ``Explains.sets``. ``explains`` are the
     owners and causes of step time that the choice acts on. A value with a number also has the ``amount`` and a ``kind``, which
-    is the value without the number.
+    is the value without the number. ``counted`` names the amount, such as "Loader workers".
     """
 
     key: str
@@ -40,6 +41,7 @@ class Trait:
     explains: tuple[str, ...] = ()
     kind: str = ""
     amount: float | None = None
+    counted: str = ""
 
     def differs_from(self, other: Trait) -> bool:
         """Whether the choice is different: another ``kind``, or an amount that differs by 0.5 or more.
@@ -49,6 +51,12 @@ class Trait:
         if (self.kind or self.value) != (other.kind or other.value):
             return True
         return self.amount is not None and other.amount is not None and abs(self.amount - other.amount) >= 0.5
+
+    def beside(self, other: Trait) -> tuple[str, str, str]:
+        """Return the subject, the other value and this value; only the amounts if both are counted."""
+        if self.counted and self.amount is not None and other.amount is not None:
+            return self.counted, f"{other.amount:g}", f"{self.amount:g}"
+        return self.what, other.value, self.value
 
     def is_advised_by(self, finding: Finding) -> bool:
         """Whether ``finding`` advises this choice."""
@@ -138,7 +146,7 @@ def _reads(read_back: ReadBack) -> Trait:
 
 
 def _of_trace(recording: Recording, run: RunResult) -> Iterator[Trait]:
-    workers = run.manifest.facts.loader_workers
+    workers = _workers(run)
     for choice in _CHOICES:
         value = _value(choice, recording, run)
         if choice.key == "loader" and workers:
@@ -158,7 +166,7 @@ def _of_trace(recording: Recording, run: RunResult) -> Iterator[Trait]:
 
 def _loader_of_recorder(run: RunResult) -> Iterator[Trait]:
     """Yield how batches are loaded, for a run without a trace, if the recorder noted it."""
-    loader, workers = _CHOICES[0], run.manifest.facts.loader_workers
+    loader, workers = _CHOICES[0], _workers(run)
     if workers is not None:
         yield _in_workers(loader, workers) if workers else Trait(loader.key, loader.what, INLINE, loader.explains)
 
@@ -174,13 +182,21 @@ def _of_manifest(run: RunResult) -> Iterator[Trait]:
         if amount is not None:
             yield Trait(key, what, f"{amount:,.12g}")
     for name, text in run.manifest.all_settings.items():
-        if name not in NO_CHOICE:
+        if name not in NO_CHOICE and not (name in WORKERS and _workers(run) is not None):
             yield Trait(f"setting {name}", name, text)
+
+
+def _workers(run: RunResult) -> float | None:
+    """Return the recorded number of loader workers, else the user's setting; None if neither is known."""
+    settings = run.manifest.all_settings
+    entered = next((settings[name] for name in WORKERS if settings.get(name, "").isdecimal()), None)
+    recorded = run.manifest.facts.loader_workers
+    return recorded if recorded is not None else float(entered) if entered is not None else None
 
 
 def _in_workers(loader: _Choice, count: float) -> Trait:
     value = f"in {count:g} worker process{'' if count == 1 else 'es'}"
-    return Trait(loader.key, loader.what, value, loader.explains, kind=IN_WORKERS, amount=count)
+    return Trait(loader.key, loader.what, value, loader.explains, kind=IN_WORKERS, amount=count, counted="Loader workers")
 
 
 def _value(choice: _Choice, recording: Recording, run: RunResult) -> str | None:

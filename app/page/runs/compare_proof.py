@@ -10,9 +10,32 @@ from sawtooth.app.charts import step_pair
 from sawtooth.app.charts.cause_changes import cause_changes
 from sawtooth.app.page import cards, frame
 from sawtooth.app.theme import ACCENT, ALARM, PAGE
+from sawtooth.app.words.answer.headline_length import split
+from sawtooth.app.words.comparisons import comparison as words
 from sawtooth.app.words.comparisons import intervals, limits, setup_changes, step_parts
+from sawtooth.app.words.comparisons import title as title_words
+from sawtooth.app.words.comparisons.row import ComparisonRow
 
-_HTML = templates.pieces("poster.html")
+_HTML, _CARDS = templates.pieces("poster.html"), templates.pieces("cards.html")
+SHOWN = 3  # changes in the page's first lines; the others are in a popover
+
+
+def head(comparison: Comparison, about: str) -> None:
+    """Show what was changed and by how much, then a line ``about`` the runs, and each changed setting."""
+    shown = title_words.title(comparison)
+    st.set_page_config(page_title=words.tab_title(comparison, shown.text if shown is not None else None))
+    below = words.below(comparison, interval=not intervals.ratios(comparison), reason=not title_words.explains(comparison))
+    lines = [about] if about else []
+    if shown is not None:
+        cards.answer(shown.pieces, "" if words.only_confidence(below) else below)
+    else:
+        head, rest = split(words.headline(comparison))
+        cards.headline(head, f"{rest} {below}".strip())
+        lines = [*filter(None, [words.called(comparison)]), *lines]
+    for line in lines:
+        cards.small(line)
+    if not words.is_one_run(comparison) and not comparison.other_model:
+        changed(comparison)
 
 
 def ratio(comparison: Comparison) -> None:
@@ -25,9 +48,12 @@ def ratio(comparison: Comparison) -> None:
         slower = comparison.throughput is None and (longer or ratios[-1].high < 1)
         with st.container(gap="xxsmall"):
             fast = f"How many times as {'long' if longer else 'fast'}"
-            cards.title(fast if comparison.throughput is None else f"Step time alone: {fast[0].lower()}{fast[1:]}")
+            alone = fast if comparison.throughput is None else f"Step time alone: {fast[0].lower()}{fast[1:]}"
+            cards.title(f"{alone} ({intervals.level(ratios)})")
             mark = ALARM if slower else ACCENT
             st.html(_HTML.ratios(step_pair.ratio_axis(ratios), mark.on(frame.dark()), PAGE.on(frame.dark())))
+            if tested := setup_changes.tested_prediction(comparison):
+                cards.small(tested)
 
 
 def causes(comparison: Comparison) -> None:
@@ -42,32 +68,42 @@ def causes(comparison: Comparison) -> None:
 
 
 def changed(comparison: Comparison) -> None:
-    """Show each change of the setup with its share of the difference, and the prediction that it tests."""
+    """Show each change of the setup, old and new, with its share of the difference."""
+    rows = setup_changes.rows(comparison)
+    lines = [line for line in (setup_changes.why_none(comparison),) if line]
+    if not intervals.ratios(comparison):  # otherwise the prediction is below the axis
+        lines += [line for line in (setup_changes.tested_prediction(comparison),) if line]
     with st.container(gap="xxsmall"):
-        if rows := setup_changes.rows(comparison):
-            cards.title(setup_changes.TITLE)
-            for what, a, b, explains in rows:
-                advised = a in (setup_changes.ADVISED, setup_changes.NOT_NEEDED)
-                if advised:
-                    cards.strong(what)
-                else:
-                    cards.change(what, a, b)
-                below = (f"{a} for A, {b} for B" if advised else "", explains)
-                if sentence := ". ".join(f"{part[0].upper()}{part[1:]}" for part in below if part):
-                    cards.small(sentence)
-        for line in filter(None, (setup_changes.why_none(comparison), setup_changes.tested_prediction(comparison))):
+        if rows:
+            st.html(_CARDS.changes([_line(row) for row in rows[:SHOWN]], setup_changes.TITLE))
+        if more := setup_changes.sentences(comparison)[SHOWN:]:
+            with st.popover(f"{len(more)} more", type="tertiary"):
+                for sentence in more:
+                    cards.text(sentence)
+        for line in lines:
             cards.text(line)
 
 
-def remains(comparison: Comparison) -> None:
-    """Show what to change next and the limits of the comparison, each if there is any."""
-    blocks = (
-        ("What remains", [line for line in (setup_changes.next_change(comparison),) if line], cards.text),
-        ("Limits of this comparison", limits.sentences(comparison, profiles=False), cards.caution),
-    )
-    for title, lines, show in blocks:
-        if lines:
-            with st.container(gap="xxsmall"):
-                cards.title(title)
-                for line in lines:
-                    show(line)
+def _line(row: ComparisonRow) -> tuple[str, str, str, str]:
+    """Return a change, its values if a setting has them, and what it explains."""
+    what, a, b, explains = row
+    if a in (setup_changes.ADVISED, setup_changes.NOT_NEEDED):
+        return what, "", "", "; ".join(filter(None, (f"{a} for A, {b} for B", explains)))
+    return what, a, b, explains
+
+
+def next_change(comparison: Comparison) -> None:
+    """Show what to change next, if that is known."""
+    if (line := setup_changes.next_change(comparison)) is not None:
+        with st.container(gap="xxsmall"):
+            cards.title("What remains")
+            cards.text(line)
+
+
+def limited_by(comparison: Comparison) -> None:
+    """Show the limits of the comparison, if there are any."""
+    if lines := limits.sentences(comparison, profiles=False):
+        with st.container(gap="xxsmall"):
+            cards.title("Limits of this comparison")
+            for line in lines:
+                cards.caution(line)

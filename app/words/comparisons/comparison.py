@@ -14,6 +14,7 @@ from sawtooth.analysis.compare.waterfall import is_grown
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.run.model import Finding
 from sawtooth.app import format as fmt
+from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.words.answer.headline_length import has_clauses
 from sawtooth.app.words.comparisons import intervals, profiles_of_one_run
 from sawtooth.app.words.comparisons.kernels import behind_compute
@@ -121,9 +122,10 @@ def is_one_run(comparison: Comparison) -> bool:
     return a == b
 
 
-def tab_title(comparison: Comparison) -> str:
-    """Return the title of the browser's tab: the verdict and the runs."""
-    return fmt.clean(" · ".join(filter(None, (headline(comparison).rstrip("."), called(comparison)))))
+def tab_title(comparison: Comparison, title: str | None = None) -> str:
+    """Return the title of the browser's tab: ``title`` or else the verdict, and the runs."""
+    runs = called(comparison) if title is None else " → ".join(names(comparison))
+    return fmt.clean(" · ".join(filter(None, (title or headline(comparison).rstrip("."), runs))))
 
 
 def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
@@ -152,8 +154,8 @@ def work_rate(per_second: float, unit: str) -> str:
     return fmt.flop_rate(per_second / 1e12) if unit == "FLOP" else f"{fmt.count(per_second)} {unit}/s"
 
 
-def below(comparison: Comparison, *, interval: bool = True) -> str:
-    """Return the line below the headline: the main part of the change, and the confidence of the verdict.
+def below(comparison: Comparison, *, interval: bool = True, reason: bool = True) -> str:
+    """Return the line below the headline: the main part of the change (``reason``), and the confidence of the verdict.
 
     ``interval`` is False for a page that shows the interval elsewhere.
     """
@@ -166,7 +168,7 @@ def below(comparison: Comparison, *, interval: bool = True) -> str:
     if comparison.best.a is None or comparison.best.b is None:
         remedy = intervals.remedy(comparison) if withdrawn_by(comparison.a, comparison.b) is None else None
         return " ".join(filter(None, (lacks_gpu_work(comparison), cut_off(comparison) or remedy)))
-    confidence = how_sure(comparison)
+    confidence, main = how_sure(comparison), why(comparison) if reason else None
     if not interval and confidence.startswith(("High", "Medium")):
         confidence = f"{confidence.partition(':')[0].rstrip('.')}."
     if confidence == "Low confidence.":
@@ -175,8 +177,8 @@ def below(comparison: Comparison, *, interval: bool = True) -> str:
         confidence = f"{remedy} {confidence}"
     lack, kernels = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None
     if any(gpu_worked(comparison)):  # a lack on one side limits the other statements, so it comes first
-        return " ".join(filter(None, (lack, why(comparison), kernels, confidence)))
-    return " ".join(filter(None, (why(comparison), kernels, confidence, lack)))
+        return " ".join(filter(None, (lack, main, kernels, confidence)))
+    return " ".join(filter(None, (main, kernels, confidence, lack)))
 
 
 def lacks_gpu_work(comparison: Comparison) -> str | None:
@@ -202,6 +204,16 @@ def shown(comparison: Comparison) -> bool:
 def certainty(comparison: Comparison) -> str:
     """Return the limits of the verdict: missing GPU work, confidence, interval and reason."""
     return " ".join(filter(None, (lacks_gpu_work(comparison), how_sure(comparison), why_sure(comparison))))
+
+
+def stated_confidence(comparison: Comparison) -> str:
+    """Return the confidence of the stated verdict, such as "High confidence"."""
+    return f"{comparison.leading.confidence.capitalize()} confidence"
+
+
+def only_confidence(sentence: str) -> bool:
+    """Return whether a line states only that the confidence is high, which needs no line of its own."""
+    return sentence == "High confidence."
 
 
 def how_sure(comparison: Comparison) -> str:
@@ -234,23 +246,27 @@ def why_sure(comparison: Comparison) -> str:
     return fmt.spaced(comparison.leading.why)
 
 
-def why(comparison: Comparison) -> str | None:
-    """Return the main part of the change, such as "Of the 617 ms saved, 613 ms came from …".
-
-    It is None if no part can be named, or if the change is not significant.
-    """
+def largest_change(comparison: Comparison) -> WaterfallBar | None:
+    """Return the part of the step that changed most in the step's direction; None if it is not known."""
     steps = steps_divided(comparison)
     if not steps or not comparison.verdict.shown:
         return None
     parts = bars(comparison, steps[0])
     change = sum(part.change_ms for part in parts)
-    largest = max(
-        (part for part in parts if part.change_ms * change > 0 and part.resolved),
-        key=lambda part: abs(part.change_ms),
-        default=None,
-    )
+    moved = (part for part in parts if part.change_ms * change > 0 and part.resolved)
+    return max(moved, key=lambda part: abs(part.change_ms), default=None)
+
+
+def why(comparison: Comparison) -> str | None:
+    """Return the main part of the change, such as "Of the 617 ms saved, 613 ms came from …".
+
+    It is None if no part can be named, or if the change is not significant.
+    """
+    largest = largest_change(comparison)
     if largest is None:
         return None
+    parts = bars(comparison, steps_divided(comparison)[0])
+    change = sum(part.change_ms for part in parts)
     amount, total = fmt.duration_ms(abs(largest.change_ms)), fmt.duration_ms(abs(change))
     participle, verb = ("saved", "came from") if change < 0 else ("added", "went to")
     if amount == total:

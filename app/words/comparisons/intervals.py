@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.significance.certainty import Verdict
 from sawtooth.analysis.compare.throughput import Throughput
-from sawtooth.analysis.metrics.step_sources import ESTIMATED
+from sawtooth.analysis.quantiles import normal
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.step_pair import Ratio
 
 MIN_WIDE_RATIO = 1.1  # Ratio of an interval's ends. A wider interval of ratios has two digits.
 MIN_TWO_DIGITS = 1.5  # A smaller ratio has three digits, because with two digits it would read as "no change".
+TO_80 = normal(0.9) / normal(0.975)  # Ratio of the widths of an 80 % and a 95 % interval.
+RECORDED = "recorded"  # Of the two recordings, in contrast to "predicted". One step time may be estimated.
 
 
 def of_change(low_ms: float | None, high_ms: float | None) -> str:
@@ -62,21 +65,34 @@ def ratio_digits(verdict: Verdict) -> int:
 def ratios(comparison: Comparison) -> list[Ratio]:
     """Return the predicted ratio, if B tests it, and the ratio of the step times.
 
-    The ratios are A's step time ÷ B's; B's ÷ A's if B is slower, as in the headline. The list is empty if the interval of the
-    ratio is open or not known.
+    The ratios are A's step time ÷ B's; B's ÷ A's if B is slower, as in the headline. With a prediction, both intervals contain
+    80 %, else the interval contains 95 % (``level``). The list is empty if the interval of the ratio is open or not known.
     """
     low, high = comparison.verdict.ratio or (None, None)
     a, b = comparison.best.a, comparison.best.b
     if not low or not high or not a or not b or comparison.unrelated:
         return []
-    estimated = any(source in ESTIMATED for sources in comparison.sources for source in sources)
-    digits = ratio_digits(comparison.verdict)
-    shown = [Ratio("estimated" if estimated else "measured", a / b, low, high, digits=digits)]
-    predicted = comparison.prediction
+    digits, predicted = ratio_digits(comparison.verdict), comparison.prediction
+    shown = [Ratio(RECORDED, a / b, low, high, digits=digits)]
     if predicted is not None and predicted.low_ms and predicted.high_ms and predicted.is_tested:
+        shown = [Ratio(RECORDED, a / b, *narrowed(a / b, low, high), digits=digits)]
         low, high = a / predicted.high_ms, a / predicted.low_ms
         shown.insert(0, Ratio("predicted", a / predicted.predicted_ms, low, high, predicted=True, digits=digits))
     return [_inverse(ratio) for ratio in shown] if comparison.verdict.answer == "slower" else shown
+
+
+def level(ratios: Sequence[Ratio]) -> str:
+    """Return what the intervals of ``ratios`` contain, such as "80 % intervals"."""
+    return "80\u00a0% intervals" if len(ratios) > 1 else "95\u00a0% interval"
+
+
+def narrowed(value: float, low: float, high: float) -> tuple[float, float]:
+    """Return the 80 % interval of a ratio with this 95 % interval.
+
+    The logarithm's error has a normal distribution, on each side with its own width. If it has a t distribution, the result is
+    too wide, never too narrow.
+    """
+    return value * (low / value) ** TO_80, value * (high / value) ** TO_80
 
 
 def _inverse(ratio: Ratio) -> Ratio:

@@ -20,9 +20,9 @@ def test_bars_share_a_scale_and_lie_on_the_side_of_their_sign() -> None:
     assert place(gain.left) + place(gain.width) == pytest.approx(place(changes.zero)) == pytest.approx(place(loss.left))
     assert place(gain.width) == pytest.approx(4 * place(loss.width))
     assert [text.replace("\u00a0", " ") for text in (gain.text, loss.text, changes.total)] == [
-        "▼ −80.0 ms",
-        "▲ +20.0 ms",
-        "▼ −60.0 ms",
+        "−80.0 ms",
+        "+20.0 ms",
+        "−60.0 ms",
     ]
 
 
@@ -31,7 +31,7 @@ def test_small_causes_share_a_bar_so_that_bars_sum_to_the_step() -> None:
     bars = [WaterfallBar("idle", cause, 0.0, ms) for cause, ms in zip(causes, (100.0, 50.0, 25.0, 12.0, 6.0, 3.0), strict=True)]
     changes = cause_changes(bars, dark=False)
     assert changes is not None and len(changes.rows) == MAX_BARS + 1
-    assert (changes.rows[-1].name, changes.rows[-1].text.replace("\u00a0", " ")) == ("everything else", "▲ +9.00 ms")
+    assert (changes.rows[-1].name, changes.rows[-1].text.replace("\u00a0", " ")) == ("everything else", "+9.00 ms")
     assert sum(place(row.width) for row in changes.rows) == pytest.approx(196.0, abs=0.1), "of the longest bar, which has 100 %"
 
 

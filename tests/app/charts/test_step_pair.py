@@ -36,4 +36,4 @@ def test_a_prediction_is_hollow_and_on_the_same_scale() -> None:
     predicted, measured = axis.marks
     assert predicted.hollow and not measured.hollow
     assert (predicted.at, predicted.left, predicted.width) == (measured.at, measured.left, measured.width)
-    assert predicted.text == "predicted 4.0\u00a0× (80\u00a0%: 2.0 to 8.0\u00a0×)"
+    assert predicted.text == "predicted 4.0\u00a0× (2.0 to 8.0\u00a0×)"
