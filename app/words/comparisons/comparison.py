@@ -155,7 +155,7 @@ def work_rate(per_second: float, unit: str) -> str:
 
 
 def below(comparison: Comparison, *, interval: bool = True, reason: bool = True) -> str:
-    """Return the line below the headline: the main part of the change (``reason``), and the confidence of the verdict.
+    """Return the line below the headline: the change's main part (``reason``) and the confidence.
 
     ``interval`` is False for a page that shows the interval elsewhere.
     """
