@@ -37,6 +37,7 @@ ELSEWHERE = {
     "small_collectives PyTorch 1": "process group",
     "small_collectives PyTorch 3": "process group",  # Runs below, in a group of one process.
     "steps_not_marked PyTorch 4": "NVTX",
+    "unused_parameter_search PyTorch 1": "process group",
 }
 
 
