@@ -1,1 +1,1 @@
-"""Predict a step under autocast from the operators of an FP32 or TF32 step."""
+"""Prediction of a step under autocast, from the operators of an FP32 or TF32 step."""

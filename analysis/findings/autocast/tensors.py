@@ -1,7 +1,7 @@
 """Dtypes of a step's tensors under autocast, by their number of elements.
 
-A trace records the shapes and dtypes of an operator's inputs, but not the operator that made them. So an input is assumed to be
-the latest result with the same number of elements, and gets the dtype of that result.
+A trace records the shapes and dtypes of an operator's inputs, but not the operator that made them. So this module takes an input for
+the latest result with as many elements.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from sawtooth.analysis.findings.recorded.counted_operations import numel
 from sawtooth.analysis.knowledge.flops import convolution_output
 
-SPLIT = (1, 2, 3, 4)  # Numbers of views into which a product's result is split, such as queries, keys and values.
+VIEW_COUNTS = (1, 2, 3, 4)  # Numbers of equal views of a product's result, such as queries, keys and values.
 
 
 @dataclass
@@ -25,24 +25,24 @@ class StepTensors:
     """
 
     latest: dict[int, tuple[int, bool]] = field(default_factory=dict)
-    # The dtype of an older result of this size. An addition of two tensors (a residual) may read both.
+    # Whether an older result of a size has 16 bits. A sum of two tensors, such as a residual, may read the older result as well.
     earlier: dict[int, bool] = field(default_factory=dict)
-    widened: set[int] = field(default_factory=set)  # Sizes cast to FP32 for an operator, so that the gradient is cast back.
+    cast_to_fp32: set[int] = field(default_factory=set)  # Sizes of inputs cast to FP32, whose gradient is cast back.
     count: int = 0
 
-    def put(self, size: int, half: bool, *, joins: bool = False) -> None:
-        """Add a result; ``joins`` marks the sum of two tensors of this size, such as a residual."""
+    def add(self, size: int, *, in_16_bits: bool, joins: bool = False) -> None:
+        """Add a result. ``joins`` marks the sum of two tensors of this size, such as a residual."""
         self.count += 1
-        self.latest[size] = self.count, half
+        self.latest[size] = self.count, in_16_bits
         if joins or size not in self.earlier:
-            self.earlier[size] = half
+            self.earlier[size] = in_16_bits
 
-    def half(self, size: int) -> bool | None:
-        """Return whether the latest result of this size, or a multiple of it, has 16 bits.
+    def is_in_16_bits(self, size: int) -> bool | None:
+        """Return whether the latest result of ``size`` elements has 16 bits, None if there is no such result.
 
-        None if there is no such result.
+        A view of a larger result counts as a result.
         """
-        candidates = [self.latest[size * parts] for parts in SPLIT if size * parts in self.latest]
+        candidates = [self.latest[size * views] for views in VIEW_COUNTS if size * views in self.latest]
         return max(candidates)[1] if candidates else None
 
 
@@ -57,7 +57,7 @@ def result_sizes(row: Any) -> Iterator[int]:
         elif row.category == "attention":
             yield numel(dims[0])
         else:
-            at = int(row.flop_operator in ("aten::addmm", "aten::baddbmm"))
-            yield math.prod(dims[at][:-1]) * dims[at + 1][-1]
+            first = int(row.flop_operator in ("aten::addmm", "aten::baddbmm"))
+            yield math.prod(dims[first][:-1]) * dims[first + 1][-1]
     except (IndexError, TypeError):
         return

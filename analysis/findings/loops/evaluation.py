@@ -1,4 +1,4 @@
-"""Profiled steps in which one rank alone takes longer, and whether it evaluates in them."""
+"""Profiled steps in which one rank alone takes longer, and whether this rank evaluates in these steps."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.ranks.collectives import step_labels
 from sawtooth.analysis.ranks.heatmap import Stalls, rank_steps, stalls
 
-# Layers of a forward pass. Without a sequence number, no graph for a backward pass is recorded.
+# Layers of a forward pass. A layer without a sequence number records no graph for a backward pass.
 _LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
-_MARKED = r"(?i)(^|[^a-z])(eval|valid)"  # Annotations of an evaluation or validation.
-_OF_EVALUATION = """
+_EVALUATION_NAMES = r"(?i)(^|[^a-z])(eval|valid)"  # Annotations of an evaluation or validation.
+_EVALUATION_EVENTS = """
 SELECT t.step, count(*) FROM named_cpu_ops o ASOF JOIN (SELECT * FROM steps WHERE device = $device AND counted) t ON o.start_ns >= t.host_start_ns
 WHERE o.start_ns < t.host_end_ns AND (o.kind = 'annotation' AND regexp_matches(o.name, $marked)
     OR o.kind = 'op' AND coalesce(o.sequence_number, -1) < 0 AND regexp_matches(o.name, $layers))
@@ -28,19 +28,19 @@ def alone_longer(context: RuleContext) -> Stalls | None:
         return None
     numbers = [rank.rank for rank in ranks]
     position = next(i for i, rank in enumerate(ranks) if rank is context.rank)
-    of_trace = numbers[position]
-    rank = position if of_trace is None or None in numbers or len(set(numbers)) < len(numbers) else of_trace
-    return stalls(rank_steps(ranks, communication), rank)
+    has_distinct_numbers = None not in numbers and len(set(numbers)) == len(numbers)
+    number = numbers[position]
+    return stalls(rank_steps(ranks, communication), number if has_distinct_numbers and number is not None else position)
 
 
 def evaluates_in(context: RuleContext, names: Collection[str]) -> bool:
-    """Return whether the counted steps called ``names`` contain an evaluation.
+    """Return whether the counted steps called ``names`` contain more evaluation than the others.
 
-    The other counted steps contain less of it. An annotation of the loop shows an evaluation, or layers that record no graph for a backward pass.
+    An evaluation has annotations named like one, or layers that record no graph for a backward pass.
     """
     steps = context.rank.steps
     numbers = set(steps.loc[step_labels(steps).isin(list(names)).to_numpy(), "step"].tolist())
-    parameters = {"device": context.rank.device, "marked": _MARKED, "layers": _LAYERS}
-    count = dict(context.recording.cursor.execute(_OF_EVALUATION, parameters).fetchall())
-    others = [n for step, n in count.items() if step not in numbers]
-    return bool(numbers) and min(count.get(step, 0) for step in numbers) > max(others, default=0)
+    parameters = {"device": context.rank.device, "marked": _EVALUATION_NAMES, "layers": _LAYERS}
+    events = dict(context.recording.cursor.execute(_EVALUATION_EVENTS, parameters).fetchall())
+    other_counts = [count for step, count in events.items() if step not in numbers]
+    return bool(numbers) and min(events.get(step, 0) for step in numbers) > max(other_counts, default=0)

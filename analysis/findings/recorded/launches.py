@@ -1,6 +1,6 @@
 """Where on the host the GPU operations were launched, for fast repeated queries by host intervals.
 
-A join of moments with intervals compares every pair, which took minutes for a run of millions of events. Here each query
+A join of moments with intervals took minutes for a run of millions of events, because it compares every pair. Here, each query
 searches sorted columns that were read once.
 """
 
@@ -92,11 +92,11 @@ class CountedLaunches:
         self._launched_by, self._launched_at = _launches(recording, gpu_ops)
 
     def by(self, operators: I64) -> I64:
-        """Return the positions of the operations that these operators (kind op) launched."""
+        """Return the positions of the GPU operations that these operators (kind op) launched."""
         return self._launched_by.of(operators)
 
     def launched_during(self, operators: I64) -> I64:
-        """Return the positions of the launches on the same threads while one of these operators was open.
+        """Return the positions of the launches on the operators' threads while an operator was open.
 
         Annotations count as operators.
         """
@@ -108,21 +108,21 @@ class CountedLaunches:
         return self._launched_at.within(thread, start, end)
 
     def operators_begun_in(self, operators: I64) -> I64:
-        """Return the ids of the operators that began while one of these was open, including these."""
+        """Return the ids of ``operators`` and of the operators that began while one of them was open."""
         ops = self._ops
         return self._operators(ops.thread[operators], ops.start[operators], ops.end[operators])
 
     def operators_begun_between(self, operators: I64) -> I64:
-        """Return the ids of the operators that began between the first start and the last end of these.
+        """Return the ids of the operators that began from the first start to the last end of ``operators``.
 
         Each thread has its own first start and last end.
         """
         ops = self._ops
-        threads, place = np.unique(ops.thread[operators], return_inverse=True)
-        first, last = np.full(len(threads), np.iinfo(np.int64).max), np.full(len(threads), np.iinfo(np.int64).min)
-        np.minimum.at(first, place, ops.start[operators])
-        np.maximum.at(last, place, ops.end[operators])
-        return self._operators(threads, first, last)
+        threads, thread_index = np.unique(ops.thread[operators], return_inverse=True)
+        first_start, last_end = np.full(len(threads), np.iinfo(np.int64).max), np.full(len(threads), np.iinfo(np.int64).min)
+        np.minimum.at(first_start, thread_index, ops.start[operators])
+        np.maximum.at(last_end, thread_index, ops.end[operators])
+        return self._operators(threads, first_start, last_end)
 
     def launched_in_backward_of(self, operators: I64) -> I64:
         """Return the positions of the launches inside the autograd nodes of these operators."""
@@ -163,7 +163,8 @@ def _launches(recording: Recording, gpu_ops: I64) -> tuple[Keys, Moments]:
         "WHERE g.gpu_op_id BETWEEN $2 AND $3 ORDER BY g.gpu_op_id",
         [NO_ID, int(gpu_ops.min()), int(gpu_ops.max())],
     ).fetchnumpy()
-    at = gpu_ops - int(gpu_ops.min())  # Ids have no gaps.
-    operator, thread = columns["cpu_op_id"][at], columns["thread_id"][at]
-    with_operator, called = np.flatnonzero(operator != NO_ID), np.flatnonzero(thread != NO_ID)
-    return Keys(operator[with_operator], with_operator), Moments(thread[called], columns["start_ns"][at][called], called)
+    row = gpu_ops - int(gpu_ops.min())  # Ids have no gaps.
+    operator, thread = columns["cpu_op_id"][row], columns["thread_id"][row]
+    with_operator, with_call = np.flatnonzero(operator != NO_ID), np.flatnonzero(thread != NO_ID)
+    start_ns = columns["start_ns"][row]
+    return Keys(operator[with_operator], with_operator), Moments(thread[with_call], start_ns[with_call], with_call)

@@ -11,7 +11,7 @@ from sawtooth.analysis.store.library import Recording
 Shape = tuple[int, ...]
 
 GRADIENTS = "torch::autograd::AccumulateGrad"
-PASSED = "SELECT DISTINCT in_elements FROM collectives WHERE name IN ('send', 'recv') AND in_elements IS NOT NULL"
+SENT_SIZES = "SELECT DISTINCT in_elements FROM collectives WHERE name IN ('send', 'recv') AND in_elements IS NOT NULL"
 _IN_STEPS = (
     "FROM cpu_ops o JOIN names n USING (name_id) JOIN signatures s USING (signature_id) JOIN steps t ON t.device = ? AND t.counted "
     "AND o.start_ns >= t.host_start_ns AND o.start_ns < t.host_end_ns"
@@ -21,10 +21,10 @@ _IN_STEPS = (
 def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
     """Return the shapes of the parameters that got a gradient in a step, with the number of each.
 
-    They come from autograd's gradient accumulation. A pipeline stage also accumulates the gradients of its received inputs, which
-    it sends back. So tensors with the element count of a sent or received tensor are not counted.
+    The shapes come from autograd's gradient accumulation. A pipeline stage also accumulates the gradients of received inputs, which
+    the stage sends back. So tensors with the element count of a sent or received tensor do not count.
     """
-    passed = {size for (size,) in recording.rows(PASSED)}
+    sent_sizes = {size for (size,) in recording.rows(SENT_SIZES)}
     rows = recording.rows(
         f"SELECT s.input_dims, count(*) / count(DISTINCT t.step) {_IN_STEPS} WHERE n.name = ? GROUP BY 1",
         [device, GRADIENTS],
@@ -32,6 +32,6 @@ def parameters_of(recording: Recording, device: int) -> Counter[Shape]:
     shapes: Counter[Shape] = Counter()
     for dims, count in rows:
         for shape in json.loads(dims) if dims else []:
-            if isinstance(shape, list) and numel(shape) and numel(shape) not in passed:
+            if isinstance(shape, list) and numel(shape) and numel(shape) not in sent_sizes:
                 shapes[tuple(shape)] += max(round(float(count)), 1)
     return shapes

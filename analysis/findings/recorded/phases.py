@@ -17,10 +17,10 @@ COPIES = ("memcpy", "memset")
 
 
 def phases_of(rank: RankView, ids: NDArray[np.int64], categories: pd.Series) -> NDArray[np.str_] | None:
-    """Return the phase of GPU operations: their ``ids`` and ``categories``, row by row.
+    """Return the phase of each GPU operation in ``ids``, whose categories are ``categories``.
 
-    "forward" is all work that no annotation contains, including a loss without PyTorch's loss operators. None if the trace
-    marks neither a backward pass nor an optimizer step, because the phases cannot be separated then.
+    "forward" is all work outside of the other phases, including a loss without PyTorch's loss operators. None if the trace marks
+    neither a backward pass nor an optimizer step.
     """
     recording, device = rank.recording, rank.device
     optimizer = np.isin(ids, launched_by_optimizer(recording, device))

@@ -1,14 +1,15 @@
 """Embedding tables are looked up one after the other.
 
 What it checks
-    Consecutive lookups (``nn.Embedding``, ``nn.EmbeddingBag``) with the same number of indices in different tables of one width,
-    without a matrix product in between. The parameters of the step must contain a table for each lookup.
+    Consecutive lookups (``nn.Embedding``, ``nn.EmbeddingBag``) of equally many indices in different tables of one width, without a
+    matrix product in between. The parameters of the step must contain a table for each lookup.
 Why it costs time
-    Every table launches the same small kernels, forward and backward: a lookup of a bag and its gradient take about twelve.
+    Each lookup launches small kernels, forward and backward. A lookup of a bag and the gradient of this lookup need about twelve.
 What to do
-    Store the tables as one, and add to each index where its table begins. Libraries such as TorchRec do this for many tables.
+    Store the tables as one table, and add the position where a table begins to each index. Libraries such as TorchRec do this for
+    many tables.
 When it is wrong
-    Tables of different widths cannot be joined, and a table whose rows are trained otherwise, or not at all, stays separate.
+    Some tables are frozen or have another optimizer. These tables must stay separate.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.nn.Embedding.html
     https://docs.pytorch.org/torchrec/
@@ -33,8 +34,8 @@ from sawtooth.analysis.findings.recorded.parameters import parameters_of
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
-MIN_TABLES = 8  # Tables. Words, positions and a few features of a sample are not a problem.
-LOOKUPS = r"^aten::(embedding|embedding_bag)$"
+MIN_TABLES = 8  # Words, positions and a few features of a sample are not a problem.
+LOOKUP_OPERATORS = r"^aten::(embedding|embedding_bag)$"
 _SHAPES = (
     "SELECT o.cpu_op_id, s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id) "
     "WHERE o.cpu_op_id IN (SELECT unnest(?::BIGINT[]))"
@@ -57,8 +58,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     edits = [
         edit for tables, work in loops for part in (work.forward, work.backward) for edit in merged_body_edits(part, tables)
     ]
-    predicted = context.predict_ms(edits) if edits else None
-    if predicted is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted):
+    predicted_ms = context.predict_ms(edits) if edits else None
+    if predicted_ms is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted_ms):
         return
     rows, steps = pd.concat([work.both_passes for _, work in loops]), context.work_steps
     yield Evidence(
@@ -74,7 +75,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="One weight replaces those of the tables: join them (torch.cat) when an old checkpoint is loaded.",
             changes=CHANGES,
         ),
-        lost_ms=context.step_ms - predicted,
+        lost_ms=context.step_ms - predicted_ms,
         stated_ms=ms_per_step(rows, steps),
         edits=edits,
         rest=REST_OF_LAUNCHES,
@@ -85,30 +86,30 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 def _loops(context: RuleContext) -> Iterator[tuple[int, Passes]]:
     """Yield number and work of each counted step's consecutive lookups in different tables."""
-    calls = operators(context, LOOKUPS).frame
+    calls = operators(context, LOOKUP_OPERATORS).frame
     calls = calls[calls["step"].isin(context.work["step"].unique())]
     if len(calls) < MIN_TABLES * context.work_steps:
         return
     parameters = parameters_of(context.recording, context.rank.device)
     shapes = {int(op): json.loads(dims) if dims else [] for op, dims in context.recording.rows(_SHAPES, [calls["id"].tolist()])}
     products = np.sort(context.work.loc[context.work["category"] == "gemm", "flop_op_id"].dropna().to_numpy(np.int64))
-    for _, part in calls.sort_values("id").groupby(["step", "thread_id"]):
-        ids = part["id"].to_numpy(np.int64)
-        # Operators are numbered in the order of their starts. A product in between, or another kind of lookup, ends a loop.
+    for _, thread_calls in calls.sort_values("id").groupby(["step", "thread_id"]):
+        ids = thread_calls["id"].to_numpy(np.int64)
+        # Ids are in the order of the starts. A product in between, or another kind of lookup, ends a loop.
         kinds = [(np.searchsorted(products, op), *_kind(shapes.get(op, []))) for op in ids.tolist()]
-        first = 0
+        start = 0
         for end in range(1, len(ids) + 1):
-            if end < len(ids) and kinds[end] == kinds[first]:
+            if end < len(ids) and kinds[end] == kinds[start]:
                 continue
-            tables = [tuple(shapes[op][0]) for op in ids[first:end].tolist() if shapes.get(op)]
-            if end - first >= MIN_TABLES and sum(parameters[shape] for shape in set(tables)) >= end - first:
-                begun = context.launches.operators_begun_between(ids[first:end])
-                yield end - first, passes(context, begun.tolist())
-            first = end
+            table_shapes = {tuple(shapes[op][0]) for op in ids[start:end].tolist() if shapes.get(op)}
+            if end - start >= MIN_TABLES and sum(parameters[shape] for shape in table_shapes) >= end - start:
+                loop_operators = context.launches.operators_begun_between(ids[start:end])
+                yield end - start, passes(context, loop_operators.tolist())
+            start = end
 
 
 def _kind(dims: list[Any]) -> tuple[Any, ...]:
-    """Return the width of a lookup's table and the shape of its indices; empty if not recorded."""
+    """Return the width of a lookup's table and the shape of the indices, empty if not recorded."""
     return (dims[0][-1], tuple(dims[1])) if len(dims) > 1 and dims[0] else ()
 
 

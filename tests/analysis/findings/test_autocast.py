@@ -23,9 +23,9 @@ def test_the_step_in_bf16_is_predicted_with_its_casts_and_elementwise_work(befor
 
 def test_a_tensor_has_the_dtype_of_the_latest_result_of_its_size() -> None:
     tensors = StepTensors()
-    assert tensors.half(64) is None
-    tensors.put(64, False)
-    tensors.put(192, True)  # queries, keys and values of one product: each is a view of it
-    assert tensors.half(64) is True
-    tensors.put(64, False)
-    assert tensors.half(64) is False and tensors.earlier[64] is False
+    assert tensors.is_in_16_bits(64) is None
+    tensors.add(64, in_16_bits=False)
+    tensors.add(192, in_16_bits=True)  # Queries, keys and values are views of one product.
+    assert tensors.is_in_16_bits(64) is True
+    tensors.add(64, in_16_bits=False)
+    assert tensors.is_in_16_bits(64) is False and tensors.earlier[64] is False
