@@ -19,8 +19,8 @@ from sawtooth.ingest.runs.manifests import add_tags
 
 NAME_LENGTH = 200  # Characters of a file's name.
 MAX_FILES = 1000  # Files of one call. The command line reads larger jobs.
-JOB_TIMEOUT_SECONDS = 50.0  # Longest wait for a job, which then goes on: most MCP clients give up after 60 s.
-POLL_SECONDS = 0.1  # Time between two looks at the state of an ingest job.
+JOB_TIMEOUT_SECONDS = 50.0  # Longest wait for a job, because most MCP clients give up after 60 s. The job continues.
+POLL_SECONDS = 0.1  # Time between two checks of a job.
 
 Name = Annotated[str, Field(description="Name of the run; by default the name of the first file.")]
 Tags = Annotated[list[str] | None, Field(description="Tags, such as baseline or batch_size=64.")]
@@ -80,12 +80,12 @@ def from_uploads(
         files = [(upload_path(upload), clean(file_name, NAME_LENGTH) or "upload") for upload, file_name in uploads.items()]
         _check_count(files)
         started = jobs().start(files, name=clean(name, NAME_LENGTH), tags=_clean_tags(tags))
-        until = time.monotonic() + JOB_TIMEOUT_SECONDS
-        while (job := jobs().get(started.id)).active and time.monotonic() < until:
+        deadline = time.monotonic() + JOB_TIMEOUT_SECONDS
+        while (job := jobs().get(started.id)).active and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         if job.active:
-            later = "The files are still being read. Call list_runs in a minute; the run appears there."
-            return answers.BroughtIn([], [], [later])
+            notice = "The files are still being read. Call list_runs in a minute, which then lists the run."
+            return answers.BroughtIn([], [], [notice])
         if job.outcome.sentence and not job.outcome.run_ids:
             raise SawtoothError(job.outcome.sentence)
         left_out = [job.outcome.sentence] if job.outcome.sentence else []

@@ -1,6 +1,6 @@
 """The MCP server: seven tools on one data folder.
 
-``Tools`` computes their answers. Only ``ingest`` differs between stdio and HTTP. Over stdio it takes paths on this machine. Over
+``Tools`` computes the tools' answers. Only ``ingest`` differs between stdio and HTTP. Over stdio it takes paths on this machine. Over
 HTTP it takes uploads, because a remote caller must not name files of the server.
 """
 
@@ -33,8 +33,8 @@ When a change has been made and recorded, call compare: it says whether the new 
 Quote intervals and the words "predicted" or "measured". Never add the gains of two findings; call what_if with both."""
 READS = ToolAnnotations(read_only_hint=True, open_world_hint=False)
 WRITES = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
-AT_ONCE = 2  # Calls at the same time: each may use a core, and pages need the others.
-SLOT_TIMEOUT_SECONDS = 60.0  # A call waits this long for one of the AT_ONCE slots.
+MAX_CALLS = 2  # Calls at one time. Each call may use a core, and pages need the other cores.
+SLOT_TIMEOUT_SECONDS = 60.0  # A call waits this long for one of the MAX_CALLS slots.
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -44,7 +44,7 @@ Ingest = Callable[..., answers.BroughtIn]  # The function behind the tool ``inge
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Pass the sentences of Sawtooth's errors on to the model; the SDK hides all other errors."""
+    """Pass the sentences of Sawtooth's errors to the model; the SDK hides all other errors."""
     try:
         yield
     except SawtoothError as error:
@@ -57,7 +57,7 @@ def mcp_server(tools: Tools, ingest: Ingest, *, ingest_in_jobs: bool = False) ->
     ``ingest`` is the tool that reads files, with its own parameters and description. With ``ingest_in_jobs``, a job in another
     process reads the files, so the call needs no slot.
     """
-    slots = threading.BoundedSemaphore(AT_ONCE)
+    slots = threading.BoundedSemaphore(MAX_CALLS)
 
     def with_refusals(function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)

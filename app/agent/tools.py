@@ -30,7 +30,7 @@ from sawtooth.ingest.manifest import Manifest
 
 MAX_LINES = 8  # An explanation shows at most this many source lines.
 MAX_EVIDENCE = 20  # Rows of evidence in an answer, few because an agent reads all of them.
-PLACES_LOOKED_AT = 20  # Events of a finding whose Python stacks are read.
+MAX_STACKS = 20  # Events of a finding whose Python stacks are read.
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Tools:
         return answers.RunList([self.listed_run(run) for run in runs[:limit]], len(runs))
 
     def listed_run(self, run: Manifest) -> answers.ListedRun:
-        """Return an entry of the list; a run that is not analysed yet is not analysed for it."""
+        """Return an entry of the list, without starting an analysis."""
         card = stored_card(run, self.library.folder)
         step = card.readings.get("best_step_time_ms") if card is not None else None
         return answers.ListedRun(
@@ -94,17 +94,17 @@ class Tools:
         )
 
     def _recording(self, result: RunResult, rank: int | None) -> str:
-        """Return the recording's id of ``rank``.
+        """Return the id of the recording of ``rank``.
 
-        Without a rank, the recording of the lead rank, else the run's first recording.
+        The default is the lead rank, or else the run's first recording.
         """
         recordings = result.manifest.recordings
         if rank is not None:
-            at = next((each.id for each in result.manifest.traces if each.rank == rank), None)
-            if at is None:
+            recording_id = next((each.id for each in result.manifest.traces if each.rank == rank), None)
+            if recording_id is None:
                 ranks = ", ".join(str(each.rank) for each in result.manifest.traces if each.rank is not None)
                 raise NotFoundError(f"This run has no trace of rank {rank}. It has: {ranks or 'one trace without a rank'}.")
-            return at
+            return recording_id
         if result.lead is not None:
             return result.lead.recording_id
         if not recordings:
@@ -141,7 +141,7 @@ class Tools:
             return []
         starts = [start for start, _ in finding.places] or [row["start_ns"] for row in finding.evidence if row.get("start_ns")]
         with self.library.open(lead.recording_id) as recording:
-            lines = [user_stack(recording, lead.device, int(start))[-1:] for start in starts[:PLACES_LOOKED_AT]]
+            lines = [user_stack(recording, lead.device, int(start))[-1:] for start in starts[:MAX_STACKS]]
             ordered = _most_frequent(line for stack in lines for line in stack)
             if not ordered and finding.explains.causes:
                 heaviest = heaviest_function(recording, lead.device, *finding.explains.causes)

@@ -1,6 +1,6 @@
-"""Predict a run's step after changes: those of its findings, and others that the caller describes.
+"""Predict a run's step after changes of its findings, and after changes that the caller describes.
 
-Changes of findings have the same prediction as on the pages, because both replay the same edits.
+Changes of findings have the predictions of the pages, because the pages replay the same edits.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.app import format as fmt
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
-MAX_FACTOR = 100.0  # Largest factor: a larger one is probably a mistake.
+MAX_FACTOR = 100.0  # A larger factor is probably a mistake.
 MAX_CHANGES = 50  # A request may name at most this many changes, because each takes a replay.
-TRIED = tuple(cause for cause in REMOVABLE if cause in (*HOST_CAUSES, *WAIT_CAUSES))  # Causes that an edit can remove.
+REMOVABLE_CAUSES = tuple(cause for cause in REMOVABLE if cause in (*HOST_CAUSES, *WAIT_CAUSES))
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Changes:
     batch_factor: float | None = None
 
     @property
-    def own(self) -> bool:
-        """Whether there are changes that do not come from findings."""
+    def has_described(self) -> bool:
+        """Whether the caller describes changes that do not come from findings."""
         return bool(self.lost_time or self.kernels or self.host_time_factor is not None or self.cuda_graph)
 
 
@@ -85,21 +85,21 @@ def predict(result: RunResult, changes: Changes, library: Library) -> WhatIfPred
         raise UsageError(check.sentence)
     lead = result.lead
     if lead is None or lead.best.ms is None:
-        raise UsageError("This run has no GPU step to change: a prediction needs a trace with steps.")
+        raise UsageError("This run has no GPU step to change, because a prediction needs a trace with steps.")
     findings = _findings(result, changes.findings)
     if changes.batch_factor is not None:
-        if findings or changes.own:
+        if findings or changes.has_described:
             raise UsageError("Another batch size can only be predicted alone. Ask for the other changes in another call.")
         return _of_batch(result, lead.best.ms, changes.batch_factor, library)
-    if not findings and not changes.own:
+    if not findings and not changes.has_described:
         raise UsageError("Name at least one change: a finding, a cause of lost time, kernels, the host, a graph or a batch.")
-    if changes.own:
+    if changes.has_described:
         return _replay(result, lead, findings, changes, library)
     if len(findings) == 1 and findings[0].predicted_step_ms is not None:
-        (one,) = findings
-        assert one.predicted_step_ms is not None
-        before_ms = one.predicted_step_ms + one.gain_ms
-        return _make_prediction(before_ms, one.predicted_step_ms, one.predicted_low_ms, one.predicted_high_ms, [])
+        (finding,) = findings
+        assert finding.predicted_step_ms is not None
+        before_ms, after_ms = finding.predicted_step_ms + finding.gain_ms, finding.predicted_step_ms
+        return _make_prediction(before_ms, after_ms, finding.predicted_low_ms, finding.predicted_high_ms, [])
     together = combined_prediction(library, lead, result.gpus, findings) if any(f.edits for f in findings) else None
     if together is None:
         raise UsageError(_no_replay(findings))
@@ -127,18 +127,25 @@ def _replay(
         whatif = whatif_of(recording, lead)
         if whatif is None:
             raise UsageError("No replay explains this trace, so changes cannot be predicted from it.")
-        edits = tuple(dict.fromkeys([*(edit for f in findings for edit in f.edits), *_own(changes, recording, lead, whatif)]))
-    after_ms, between = whatif.predict_ms(lead.best, edits), whatif.predict_range_ms(lead.best, edits)
+        edits = tuple(
+            dict.fromkeys(
+                [*(edit for f in findings for edit in f.edits), *_edits_of_described(changes, recording, lead, whatif)]
+            )
+        )
+    after_ms, interval = whatif.predict_ms(lead.best, edits), whatif.predict_range_ms(lead.best, edits)
     if after_ms is None or lead.best.ms is None:
         raise UsageError("This trace's steps cannot be replayed with these changes.")
-    low_ms, high_ms = whatif.range_of_another_run_ms(lead.best, edits, between) if between is not None else (None, None)
+    low_ms, high_ms = whatif.range_of_another_run_ms(lead.best, edits, interval) if interval is not None else (None, None)
     return _make_prediction(
         lead.best.ms, after_ms, low_ms, high_ms, [finding.rule for finding in findings if not finding.edits]
     )
 
 
-def _own(changes: Changes, recording: Recording, lead: RankResult, whatif: WhatIf) -> list[Edit]:
-    """Return the edits of the changes that are not findings; raises UsageError for one without effect."""
+def _edits_of_described(changes: Changes, recording: Recording, lead: RankResult, whatif: WhatIf) -> list[Edit]:
+    """Return the edits of the changes that the caller describes.
+
+    Raises UsageError for a change without effect.
+    """
     if len(changes.lost_time) + len(changes.kernels) > MAX_CHANGES:
         raise UsageError(f"At most {MAX_CHANGES} changes are predicted in one call.")
     edits: list[Edit] = [_of_cause(less, whatif) for less in changes.lost_time]
@@ -149,10 +156,12 @@ def _own(changes: Changes, recording: Recording, lead: RankResult, whatif: WhatI
 
 
 def _of_cause(less: LessLostTime, whatif: WhatIf) -> Edit:
-    if less.cause not in TRIED:
-        raise UsageError(f"{less.cause!r} is not a cause that a replay can remove. It can remove: {', '.join(TRIED)}.")
+    if less.cause not in REMOVABLE_CAUSES:
+        raise UsageError(
+            f"{less.cause!r} is not a cause that a replay can remove. It can remove: {', '.join(REMOVABLE_CAUSES)}."
+        )
     if not 0 <= less.keep_share <= 1:
-        raise UsageError(f"keep_share is {less.keep_share:g}; it is the share that stays, from 0 to 1.")
+        raise UsageError(f"keep_share is {less.keep_share:g}, but it must be the share that remains, from 0 to 1.")
     if less.cause in WAIT_CAUSES and less.keep_share:
         raise UsageError(f"Waits of {less.cause} can only be removed completely. Give a keep_share of 0.")
     if less.cause in HOST_CAUSES:
@@ -177,13 +186,13 @@ def _of_kernels(kernel: KernelTime, recording: Recording, lead: RankResult, what
 
 def _factor(value: float, name: str) -> float:
     if not 0 <= value <= MAX_FACTOR:
-        raise UsageError(f"{name} is {value:g}; it is the new time as a share of the old one, from 0 to {MAX_FACTOR:g}.")
+        raise UsageError(f"{name} is {value:g}, but it must be the new time ÷ the old time, from 0 to {MAX_FACTOR:g}.")
     return value
 
 
 def _of_batch(result: RunResult, before_ms: float, factor: float, library: Library) -> WhatIfPrediction:
     if not 0 < factor <= MAX_FACTOR:
-        raise UsageError(f"batch_factor is {factor:g}; it is the new batch as a multiple of the old one, such as 2.")
+        raise UsageError(f"batch_factor is {factor:g}, but it must be the new batch ÷ the old batch, such as 2.")
     batch = at_batch(result, factor, library)
     if batch is None:
         raise UsageError("This trace does not show its batch, so another size cannot be predicted. Record with shapes.")
@@ -199,12 +208,12 @@ def _make_prediction(
     *,
     per_second: float | None = None,
 ) -> WhatIfPrediction:
-    between = (
-        f" ({fmt.duration_ms(low_ms)} to {fmt.duration_ms(high_ms)})" if low_ms is not None and high_ms is not None else ""
-    )
+    interval = ""
+    if low_ms is not None and high_ms is not None:
+        interval = f" ({fmt.duration_ms(low_ms)} to {fmt.duration_ms(high_ms)})"
     rate = f", with {per_second:.2f} times as many samples per second" if per_second is not None else ""
     return WhatIfPrediction(
         before_ms, after_ms, low_ms, high_ms, before_ms - after_ms, before_ms / after_ms if after_ms else 1.0,
-        f"A step takes {fmt.duration_ms(before_ms)} now and about {fmt.duration_ms(after_ms)}{between} after the change{rate}.",
+        f"A step takes {fmt.duration_ms(before_ms)} now and about {fmt.duration_ms(after_ms)}{interval} after the change{rate}.",
         left_out, per_second,
     )  # fmt: skip

@@ -18,8 +18,8 @@ def routes() -> list[BaseRoute]:
 
 async def _index(request: Request) -> Response:
     moves = {"/runs": moved_runs, "/work": moved_work}.get(request.url.path)
-    if moves is not None and (now := moves(request.url.query)) is not None:
-        return RedirectResponse(now)
+    if moves is not None and (new_address := moves(request.url.query)) is not None:
+        return RedirectResponse(new_address)
     return HTMLResponse(index_page(), headers={"cache-control": "no-cache"})
 
 

@@ -15,8 +15,8 @@ from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
-# System errors of a disk or folder that cannot be written. A missing file is not among them, because free space would not help.
-NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
+# Errors of a disk or folder that cannot be written. The error of a missing file is another one, because free space would not help.
+WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -42,7 +42,7 @@ def run_of(request: Request) -> Manifest:
 
 
 def answer_errors(handler: Handler) -> Handler:
-    """Turn Sawtooth's errors into responses; any other error is a 500 without details."""
+    """Return ``handler`` with Sawtooth's errors as responses; any other error is a 500 without details."""
 
     @wraps(handler)
     async def answer(request: Request) -> Response:
@@ -53,7 +53,7 @@ def answer_errors(handler: Handler) -> Handler:
         except SawtoothError as error:
             return refusal(400, str(error), error.code)
         except OSError as error:
-            if error.errno not in NOT_WRITTEN:
+            if error.errno not in WRITE_ERRORS:
                 raise
             return refusal(507, "The server's disk cannot be written. Free some space there, then try again.", "E-DISK")
 

@@ -23,7 +23,7 @@ from sawtooth.app.words import advice
 from sawtooth.ingest.errors import SawtoothError
 
 MAX_RUNS, MAX_KERNELS = 2000, 300
-SHOWN_CHARACTERS, SOUGHT_CHARACTERS = 64, 200  # Characters of a kernel's name in the list, and in the address of its search.
+LIST_CHARACTERS, SEARCH_CHARACTERS = 64, 200  # Characters of a kernel's name in the list, and in the address of its search.
 
 Entry = tuple[str, str, str]  # Kind, name and address.
 
@@ -47,17 +47,17 @@ def _entries(run: str) -> list[Entry]:
 
 
 def _findings(result: RunResult) -> Iterator[Entry]:
-    """Yield the findings; the address of one that is a bar of the Verdict's staircase opens this bar."""
+    """Yield the findings; the address of a finding with a bar on the Verdict opens this bar."""
     has_stairs = cached_file(settings().data, result.manifest, STAIRS).exists()  # computing a staircase here would take seconds
     stairs = stairs_of(library(), result) if has_stairs else None
     bars = {rule: str(number) for number, rule in enumerate(stairs.changes if stairs is not None else (), 1)}
     for number, finding in advice.numbered(result):
-        opened = {"open": bars[finding.rule]} if finding.rule in bars else {}
-        yield f"Finding {number}", finding.title, address("verdict", {"run": result.manifest.id, **opened})
+        bar = {"open": bars[finding.rule]} if finding.rule in bars else {}
+        yield f"Finding {number}", finding.title, address("verdict", {"run": result.manifest.id, **bar})
 
 
 def _kernels(result: RunResult) -> Iterator[Entry]:
-    """Yield the longest kernels of the slowest rank; none if its recording cannot be read."""
+    """Yield the longest kernels of the lead rank; none if the recording cannot be read."""
     if result.lead is None:
         return
     try:
@@ -65,5 +65,5 @@ def _kernels(result: RunResult) -> Iterator[Entry]:
             names = kernels(view)["name"].head(MAX_KERNELS).tolist()
     except SawtoothError:
         return
-    for name, short in zip(names, rankings.distinct_names(names, SHOWN_CHARACTERS), strict=True):
-        yield "Kernel", short, address("work", {"run": result.manifest.id, "name": name[:SOUGHT_CHARACTERS]})
+    for name, short in zip(names, rankings.distinct_names(names, LIST_CHARACTERS), strict=True):
+        yield "Kernel", short, address("work", {"run": result.manifest.id, "name": name[:SEARCH_CHARACTERS]})

@@ -18,8 +18,8 @@ from sawtooth.app.server.request_body import BodyTooLongError, whole_body
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.typed import from_json
 
-BODY_BYTES = 64 << 10  # A list of upload ids and names.
-BODY_SECONDS = 30  # The body is one packet or a few.
+MAX_BODY_BYTES = 64 << 10  # The body is a list of upload ids and names.
+BODY_SECONDS = 30  # Time limit of a body, which is one packet or a few.
 
 
 class _File(msgspec.Struct):
@@ -36,7 +36,7 @@ class _JobOrder(msgspec.Struct):
 async def create(request: Request) -> Response:
     """Start a job: ``{"files": [{"upload": id, "name": …}], "separate": false}``. Returns 202 and the job."""
     try:
-        body = await whole_body(request, BODY_BYTES, BODY_SECONDS)
+        body = await whole_body(request, MAX_BODY_BYTES, BODY_SECONDS)
     except BodyTooLongError:
         return refusal(413, "The order is too long.")
     except TimeoutError:

@@ -26,18 +26,15 @@ from sawtooth.ingest.telemetry.session import is_session_id
 
 IDLE_SECONDS = 20  # If no packet of a batch arrives for this time, its sender has disconnected.
 BODY_SECONDS = 60  # At 140 kbit/s, 1 MiB takes this long.
-BATCHES_PER_SECOND = 40  # 40 MB/s while catching up; a sampler usually sends two per second
+BATCHES_PER_SECOND = 40  # 40 MB/s after a disconnection. A sampler usually sends two batches per second.
 BURST = 80  # A sampler may send the batches of two seconds at once.
 CRC = re.compile(r"[0-9a-fA-F]{8}")
 
 
 class BatchRateLimit:
-    """A limit on batches per second for each session: ``rate`` in the long run, and ``burst`` at once.
+    """A limit on batches per second for each session: ``rate`` in the long run, and ``burst`` at once."""
 
-    ``SESSIONS`` limits the number of remembered sessions.
-    """
-
-    SESSIONS = 4096
+    MAX_SESSIONS = 4096  # Sessions whose batches are counted.
 
     def __init__(self, rate: float = BATCHES_PER_SECOND, burst: float = BURST) -> None:
         self.rate, self.burst = rate, burst
@@ -45,7 +42,7 @@ class BatchRateLimit:
 
     def allows(self, session: str, now: float) -> bool:
         """Return whether another batch may come now, and count it."""
-        if len(self._left) > self.SESSIONS:
+        if len(self._left) > self.MAX_SESSIONS:
             self._left = {name: bucket for name, bucket in self._left.items() if now - bucket[1] < self.burst / self.rate}
         tokens, last = self._left.get(session, (self.burst, now))
         tokens = min(self.burst, tokens + (now - last) * self.rate)
@@ -58,7 +55,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def _in_turn(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def _on_push_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a call that waits for the disk on one of the threads for pushes."""
     return await asyncio.get_running_loop().run_in_executor(push_threads(), lambda: call(*args, **kwargs))
 
@@ -79,8 +76,8 @@ async def show(request: Request) -> Response:
     received_ns = time.time_ns()
     if not rate_limit.allows(_session(request), time.monotonic()):
         return _too_many()
-    sizes = await _in_turn(receiver().stored_sizes, _session(request))
-    return _with_times({"segments": {str(n): size for n, size in sizes.items()}}, 200, received_ns)
+    sizes = await _on_push_thread(receiver().stored_sizes, _session(request))
+    return _with_times({"segments": {str(segment): size for segment, size in sizes.items()}}, 200, received_ns)
 
 
 @answer_errors
@@ -98,11 +95,11 @@ async def push(request: Request) -> Response:
         body = await whole_body(request, MAX_BODY_BYTES, BODY_SECONDS, IDLE_SECONDS)
         checksum = request.headers.get("x-content-crc32", "")
         if not CRC.fullmatch(checksum) or int(checksum, 16) != zlib.crc32(body):
-            raise RefusedError(400, "The batch was damaged on its way: its CRC-32 does not fit.")
-        result = await _in_turn(receiver().append, session, segment, offset, body)
+            raise RefusedError(400, "The batch was damaged on its way, because its CRC-32 does not match.")
+        result = await _on_push_thread(receiver().append, session, segment, offset, body)
         clock = request.headers.get("x-clock-offset-ns", "")
         if result.stored and re.fullmatch(r"-?\d{1,18}", clock):
-            await _in_turn(receiver().note_clock, session, int(clock))
+            await _on_push_thread(receiver().note_clock, session, int(clock))
     except RefusedError as error:
         return refusal(error.status, str(error))
     except BodyTooLongError:
@@ -117,10 +114,7 @@ async def push(request: Request) -> Response:
 
 
 def _session(request: Request) -> str:
-    """Return the session in the address.
-
-    Raises NotFoundError for an invalid id, before anything about it is remembered.
-    """
+    """Return the session in the address; raises NotFoundError for an invalid id."""
     session = str(request.path_params["session"])
     if not is_session_id(session):
         raise NotFoundError("This is not a session id.")

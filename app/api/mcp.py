@@ -1,7 +1,7 @@
 """``/mcp``: the tools of the MCP server over HTTP, for ``sawtooth serve --mcp``.
 
-``sawtooth.app.server.access`` protects the route like every other: host, origin, token, and the limit on wrong tokens. The SDK's
-own check of the host is off, because it would refuse every host name except this machine's.
+``sawtooth.app.server.access`` protects the route like every other route. The SDK's check of the host is off, because it would refuse
+every host name except this machine's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings
 
 PATH = "/mcp"
-BODY_BYTES = 1 << 20  # A query has at most 10,000 characters. Files are uploaded by another route.
+MAX_BODY_BYTES = 1 << 20  # A query has at most 10,000 characters. Files are uploaded by another route.
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
 
@@ -39,7 +39,7 @@ def mcp_routes(lifespan: Lifespan) -> tuple[list[BaseRoute], Lifespan]:
         streamable_http_path=PATH,
         json_response=True,
         stateless_http=True,
-        max_request_body_size=BODY_BYTES,
+        max_request_body_size=MAX_BODY_BYTES,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     ).routes
 

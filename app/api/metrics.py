@@ -1,7 +1,7 @@
 """``GET /metrics``: numbers of live trainings and of the newest runs, for Prometheus.
 
-It needs a login like every address; Prometheus sends the server's token (``authorization: credentials_file``). Only runs that are
-analysed already are shown, so a request never starts an analysis.
+Prometheus sends the server's token (``authorization: credentials_file``), because every address needs a login. Only analysed runs
+are shown, so a request never starts an analysis.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sawtooth.app.publish.prometheus import MAX_RUNS, exposition
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
-LOOKED_AT = 4 * MAX_RUNS  # Newest runs that are read: of runs with the same name, only the newest is shown.
+MAX_READ = 4 * MAX_RUNS  # Newest runs that are read. Only the newest run of each name is shown.
 MAX_SESSIONS = 50  # At most this many live sessions are exported.
 MISSING = "Metrics need the package prometheus-client on this server: pip install 'sawtooth[metrics]'."
 
@@ -43,6 +43,6 @@ def _exposition() -> tuple[bytes, str]:
         for info in islice(sessions(data.live), MAX_SESSIONS)
         if (state := state_of(info.id)) is not None and state["live"]
     ]
-    runs = listed(data.manifests())[:LOOKED_AT]
+    runs = listed(data.manifests())[:MAX_READ]
     results = [result for run in runs if (result := cached_result(run, library().folder)) is not None]
     return exposition(live, results)

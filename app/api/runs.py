@@ -14,7 +14,7 @@ from sawtooth.app.reports.perfetto import merged_trace
 from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError
 
-ATTACHED = 'attachment; filename="ranks.json.gz"'
+DOWNLOAD = 'attachment; filename="ranks.json.gz"'
 
 
 @answer_errors
@@ -45,14 +45,14 @@ async def trace(request: Request) -> Response:
     manifest = await run_in_threadpool(run_of, request)
     if request.query_params.get("merged"):
         pieces = await run_in_threadpool(lambda: merged_trace(result_of(manifest, library()), settings().data))
-        return StreamingResponse(pieces, media_type="application/gzip", headers={"content-disposition": ATTACHED})
+        return StreamingResponse(pieces, media_type="application/gzip", headers={"content-disposition": DOWNLOAD})
     rank, recording_id = request.query_params.get("rank"), request.query_params.get("recording")
     for recording in manifest.recordings if recording_id else manifest.traces:
         if (recording_id is None or recording.id == recording_id) and (rank is None or str(recording.rank) == rank):
             path = settings().data.source_file(recording.id)
             if not path.is_file():
                 raise NotFoundError(
-                    "The source of this trace was not kept (--no-keep-source), so it cannot be opened elsewhere."
+                    "The source of this trace was not stored (--no-keep-source), so no other program can open it."
                 )
             name = recording.source_name.rpartition("/")[2].removesuffix(".gz") + ".gz"
             headers = {"cache-control": "private, max-age=3600"}

@@ -21,8 +21,8 @@ from sawtooth.ingest.errors import NotFoundError
 @answer_errors
 async def index(request: Request) -> Response:
     """Return the newest sessions, live ones first."""
-    every = await run_in_threadpool(lambda: sessions(settings().data.create().live))
-    return json({"sessions": [_describe(info) for info in every]})
+    infos = await run_in_threadpool(lambda: sessions(settings().data.create().live))
+    return json({"sessions": [_describe(info) for info in infos]})
 
 
 @answer_errors
@@ -52,12 +52,12 @@ def state_of(name: str) -> dict[str, Any] | None:
         "alerts": session.alerts(),
         "findings": [
             {
-                "kind": f.observation.kind,
-                "gpus": list(f.observation.devices),
-                "severity": f.observation.severity,
-                "sentence": f.sentence,
+                "kind": finding.observation.kind,
+                "gpus": list(finding.observation.devices),
+                "severity": finding.observation.severity,
+                "sentence": finding.sentence,
             }
-            for f in session.findings()
+            for finding in session.findings()
         ],
         "steps": _steps(session),
     }

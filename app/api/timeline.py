@@ -33,15 +33,15 @@ MAX_TILES = 8  # Tiles per request, which suffice for all sources of one time ra
 _NAMES = lru_cache(maxsize=20_000)(short)
 _results: dict[str, RunResult] = {}
 _lock = threading.Lock()
-CACHED_RESULTS = 8  # Answers of this many recordings stay in memory.
+MAX_CACHED_RESULTS = 8  # Analyses that stay in memory.
 
 
 def encode_tile(tile: TimelineTile) -> bytes:
-    """Return a tile as bytes: the u32 length of a JSON header, the header, and columns.
+    """Return a tile as bytes: two lengths (u32), a JSON header, and columns.
 
-    Numbers are little-endian; the header and each column are padded to 8 bytes. Columns of slices: start and dur (f64, ns after
+    The lengths are those of the header without and with padding. Numbers are little-endian. The header and each column are padded to 8 bytes. Columns of slices: start and dur (f64, ns after
     the recording's start), id and name (u32), row (u16), kind (u8). Columns of sums: busy (f64, ns), operations (u32), column
-    and row (u16), kind (u8). A row is a position in ``rows``, (lane, depth); a kind is a position in ``kinds``.
+    and row (u16), kind (u8). A row is an index in the header's ``rows`` (lane, depth), and a kind an index in ``kinds``.
     """
     slices, sums = tile.slices, tile.sums
     lanes, *lane_of = _number_values([part["lane"].to_numpy(np.int64) for part in (slices, sums)])
@@ -56,7 +56,7 @@ def encode_tile(tile: TimelineTile) -> bytes:
             "complete": tile.complete,
             "slices": len(slices),
             "sums": len(sums),
-            "rows": [(lanes[place >> _DEPTH_BITS], place % (1 << _DEPTH_BITS)) for place in rows],
+            "rows": [(lanes[code >> _DEPTH_BITS], code % (1 << _DEPTH_BITS)) for code in rows],
             "kinds": kinds,
             "names": {str(i): _NAMES(name, NAME_LENGTH) for i, name in tile.names.items()},
         }
@@ -79,10 +79,10 @@ def encode_tile(tile: TimelineTile) -> bytes:
 
 
 def _number_values(columns: list[NDArray[Any]]) -> tuple[list[Any], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sorted distinct values of two columns, and each column as positions in these values."""
-    of_first = len(columns[0])
-    distinct, position = np.unique(np.concatenate(columns), return_inverse=True)
-    return distinct.tolist(), position[:of_first], position[of_first:]
+    """Return the sorted distinct values of two columns, and each column as indices of these values."""
+    first_length = len(columns[0])
+    distinct, indices = np.unique(np.concatenate(columns), return_inverse=True)
+    return distinct.tolist(), indices[:first_length], indices[first_length:]
 
 
 def _pad(data: bytes) -> bytes:
@@ -90,7 +90,7 @@ def _pad(data: bytes) -> bytes:
 
 
 def answered(find: Callable[[Request], Response]) -> Handler:
-    """Return a route that runs ``find`` in a thread, because it reads the store; errors become sentences."""
+    """Return a route that runs ``find`` in a thread, because ``find`` reads the store."""
 
     @answer_errors
     async def answer(request: Request) -> Response:
@@ -104,7 +104,7 @@ def _tiles(request: Request) -> Response:
     level, index = number(request, "level"), number(request, "index")
     sources = request.query_params.get("sources", "").split(",")
     if len(sources) > MAX_TILES:
-        raise UsageError(f"A request may ask for at most {MAX_TILES} tiles of the timeline.")
+        raise UsageError(f"A request may name at most {MAX_TILES} tiles of the timeline.")
     with opened(request) as rank:
         parts = [encode_tile(timeline_tiles.tile(rank.recording, source, rank.device, level, index)) for source in sources]
     # A recording never changes. Its analysis changes only with Sawtooth's version or the run's other ranks.
@@ -149,14 +149,14 @@ def requested_result(request: Request) -> RunResult:
 
 
 def _result(manifest: Manifest) -> RunResult:
-    """Return the run's analysis; the last few are cached, because one screen requests dozens of tiles."""
+    """Return the run's analysis, which is cached, because one screen requests dozens of tiles."""
     key = str(cached_file(library().folder, manifest, RESULT))
     with _lock:
         if key in _results:
             return _results[key]
     result = result_of(manifest, library())
     with _lock:
-        while len(_results) >= CACHED_RESULTS:
+        while len(_results) >= MAX_CACHED_RESULTS:
             del _results[next(iter(_results))]
         _results[key] = result
     return result

@@ -21,9 +21,9 @@ from sawtooth.ingest.errors import UsageError
 
 OUTSIDE = Colour("outside the GPU's work", "#C4C9CF", "#4A5058")
 MIN_OUTSIDE_SHARE = 0.001  # Share of a view. A smaller rest is a rounding error.
-OPERATIONS_LISTED = 8  # Operations of a time range. The table below the timeline has all of them.
+MAX_OPERATIONS = 8  # Operations of a time range. The table below the timeline has all operations.
 NAME_LENGTH = 60  # Longer names of operations are cut to this many characters.
-MAX_OCCURRENCES = 1000  # Flags on the timeline: more flags could not be distinguished.
+MAX_OCCURRENCES = 1000  # Flags on the timeline. More flags could not be distinguished.
 
 
 def _slice(request: Request) -> Response:
@@ -47,7 +47,7 @@ def _slice(request: Request) -> Response:
             {
                 "slice": _slice_for_timeline(details.row, source),
                 "title": title,
-                # A fact that repeats the title is left out: the full name, if it is short.
+                # A short full name repeats the title and is left out.
                 "facts": [fact for fact in words.slice_facts(details) if fact[1] != title],
                 "links": links,
                 "stack": words.stack(details.stack),
@@ -75,7 +75,7 @@ def _stretch(request: Request) -> Response:
     with opened(request) as rank:
         start, end = number(request, "start"), number(request, "end")
         contents = tables.span_details(rank, start, end)
-    operations, answer = contents.operations.head(OPERATIONS_LISTED), _answer(request)
+    operations, answer = contents.operations.head(MAX_OPERATIONS), _answer(request)
     return json(
         {
             "trusted": answer is not None,
@@ -91,9 +91,9 @@ def _stretch(request: Request) -> Response:
 
 
 def _owners_of_view(owners: Sequence[tuple[str, int]], length_ns: float) -> list[dict[str, Any]]:
-    """Return the owners of a view, largest first.
+    """Return the owners of a view, largest first; all rows sum to the view.
 
-    Time before the device's first operation and after its last one is a row too, so that all rows sum to the view.
+    Time before the device's first operation and after its last operation is a row too.
     """
     rest_ns = round(length_ns - sum(ns for _, ns in owners))
     rest = [("outside", OUTSIDE, rest_ns)] if owners and rest_ns >= MIN_OUTSIDE_SHARE * length_ns else []
@@ -113,7 +113,7 @@ def _answer(request: Request) -> StepAnswer | None:
 
 
 def _by_label(lost: Iterable[tuple[str, str | None, float]], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return lost time by label, largest first; times with the same label are added up."""
+    """Return the sum of lost time (ms) for each label, largest first."""
     rows: dict[str, dict[str, Any]] = {}
     for owner, cause, ms in lost:
         colour = colour_of(owner, cause)
@@ -126,9 +126,9 @@ def _by_label(lost: Iterable[tuple[str, str | None, float]], names: Mapping[str,
 
 
 def _find(request: Request) -> Response:
-    """Return the next slice after ``at`` (with ``back``, the previous one) with ``q`` in its name.
+    """Return the next slice after ``at`` (with ``back``, the previous slice) whose name contains ``q``.
 
-    The response also contains the number of such slices, and the position of this one among them.
+    The response also contains the number of matching slices, and the position of the returned slice among them.
     """
     with opened(request) as rank:
         occurrence = tables.find(
@@ -139,7 +139,10 @@ def _find(request: Request) -> Response:
 
 
 def _occurrences(request: Request) -> Response:
-    """Return the longest places of a finding, sorted by time: its events, else the gaps with its causes."""
+    """Return the longest places of a finding in the order of time.
+
+    These are the finding's events, else the gaps with its causes.
+    """
     rule = request.query_params.get("rule", "")
     finding = next((f for f in requested_result(request).findings if f.rule == rule), None)
     if finding is None:
@@ -153,9 +156,9 @@ def _occurrences(request: Request) -> Response:
 
 
 def _longest(request: Request) -> Response:
-    """Return the longest piece of lost time between ``start`` and ``end``.
+    """Return the longest piece of lost time between ``start`` and ``end``, null if there is none.
 
-    ``nth`` (from 0) selects the longest, the second longest and so on. The result is null if there are not so many.
+    ``nth`` selects the longest (0), the second longest (1) and so on.
     """
     with opened(request) as rank:
         piece = tables.longest(rank, number(request, "start"), number(request, "end"), max(number(request, "nth"), 0))

@@ -1,6 +1,6 @@
 """``PUT /api/v1/uploads?name=…``: stream one file to the disk, with constant memory.
 
-At most two uploads run at once; further ones get status 429. Size, free disk space and time are limited. An incomplete file is
+At most two uploads run at once. Further uploads get status 429. Size, free disk space and time are limited. An incomplete file is
 always removed.
 """
 
@@ -26,15 +26,15 @@ from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
 from sawtooth.ingest.files import draft
 
-UPLOADS_AT_ONCE = 2  # An upload writes as fast as the disk permits. More uploads would slow down each other and the pages.
-BLOCK_BYTES = 1 << 20  # Size of one write to the disk: large enough to be rare, small enough for memory.
-CHECK_DISK_EVERY_BYTES = 64 << 20  # Often enough to stop before the disk is full, at any network speed.
+MAX_UPLOADS = 2  # Uploads that run at once. Each writes as fast as the disk permits, and more would slow down the pages.
+BLOCK_BYTES = 1 << 20  # Bytes of one write to the disk. Larger blocks take memory, smaller blocks need more writes.
+DISK_CHECK_BYTES = 64 << 20  # The free space is checked after this many bytes, which is before the disk is full.
 IDLE_SECONDS = 30  # If nothing arrives for this time, the sender has disconnected.
-# Least speed. A slower upload would block one of the two places; even a bad mobile network is ten times as fast.
-SLOWEST_BYTES_PER_SECOND = 4096
-SLOWEST_WHILE_OTHERS_WAIT = 100_000  # Least speed in bytes per second while others wait; 1 GB then takes at most three hours.
-OTHERS_WAIT_SECONDS = 5.0  # Others wait if a client was refused within this time, because a refused client asks each second.
-TOTAL_SECONDS = 2 * 3600  # At 36 Mbit/s, 32 GB take two hours.
+# A slower upload would block one of the two uploads. Even a bad mobile network is ten times as fast.
+MIN_BYTES_PER_SECOND = 4096
+MIN_BYTES_PER_SECOND_IN_QUEUE = 100_000  # The limit while other clients wait. 1 GB then takes at most three hours.
+QUEUE_SECONDS = 5.0  # Another client waits if one was refused within this time, because a refused client asks every second.
+MAX_UPLOAD_SECONDS = 2 * 3600  # At 36 Mbit/s, 32 GB take two hours.
 NAME_LENGTH = 200  # Stored characters of a file name.
 LENGTH = re.compile(r"[0-9]{1,18}")
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
@@ -44,7 +44,7 @@ _refused_at = float("-inf")  # Time at which a client was last refused.
 
 
 class UploadRefusedError(Exception):
-    """The upload must stop; the status and the sentence say why."""
+    """The upload must stop, for the reason in the sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -55,10 +55,10 @@ class UploadRefusedError(Exception):
 async def put(request: Request) -> Response:
     """Store the body and return ``{"upload": id, "bytes": n, "name": …}``."""
     global _running, _refused_at
-    if _running >= UPLOADS_AT_ONCE:
+    if _running >= MAX_UPLOADS:
         _refused_at = time.monotonic()
         return refusal(
-            429, "Two uploads are running already; this one starts when one of them ends.", "busy", {"retry-after": "1"}
+            429, "Two uploads are running already. This upload starts when one of them ends.", "busy", {"retry-after": "1"}
         )
     _running += 1
     try:
@@ -75,7 +75,7 @@ async def _store(request: Request, options: Settings) -> Response:
     try:
         _check_length(request.headers.get("content-length"), folder, options)
         with draft(folder) as part:
-            async with asyncio.timeout(TOTAL_SECONDS):
+            async with asyncio.timeout(MAX_UPLOAD_SECONDS):
                 size = await _receive(request, part, options)
             part.rename(folder / upload)
         return json({"upload": upload, "bytes": size, "name": name}, 201)
@@ -84,7 +84,7 @@ async def _store(request: Request, options: Settings) -> Response:
     except TimeoutError:
         return refusal(
             408,
-            f"The upload was too slow: too little arrived within {IDLE_SECONDS} seconds, or it took more than {TOTAL_SECONDS // 3600} hours. Drop the file again.",
+            f"The upload was too slow: too little arrived within {IDLE_SECONDS} seconds, or it took more than {MAX_UPLOAD_SECONDS // 3600} hours. Drop the file again.",
         )
     except ClientDisconnect:
         return refusal(400, "The connection closed before the end of the file.")
@@ -116,8 +116,8 @@ def _check_cap(size: int, options: Settings) -> None:
 
 async def _receive(request: Request, part: Path, options: Settings) -> int:
     stream = request.stream().__aiter__()
-    size = checked = looked = 0
-    since = time.monotonic()
+    size = size_at_disk_check = size_at_speed_check = 0
+    speed_checked_s = time.monotonic()
     block = bytearray()
     file = await run_in_threadpool(part.open, "wb")
     try:
@@ -128,17 +128,17 @@ async def _receive(request: Request, part: Path, options: Settings) -> int:
             except StopAsyncIteration:
                 break
             size += len(chunk)
-            if (passed := time.monotonic() - since) > IDLE_SECONDS:
-                if size - looked < passed * _slowest(time.monotonic()):
+            if (passed_s := time.monotonic() - speed_checked_s) > IDLE_SECONDS:
+                if size - size_at_speed_check < passed_s * _min_speed(time.monotonic()):
                     raise TimeoutError
-                since, looked = time.monotonic(), size
+                speed_checked_s, size_at_speed_check = time.monotonic(), size
             _check_cap(size, options)
             block += chunk
             if len(block) >= BLOCK_BYTES:
                 await run_in_threadpool(file.write, bytes(block))
                 block.clear()
-            if size - checked >= CHECK_DISK_EVERY_BYTES:
-                checked = size
+            if size - size_at_disk_check >= DISK_CHECK_BYTES:
+                size_at_disk_check = size
                 if shutil.disk_usage(part.parent).free < options.disk_reserve_bytes:
                     raise UploadRefusedError(
                         507,
@@ -150,9 +150,9 @@ async def _receive(request: Request, part: Path, options: Settings) -> int:
     return size
 
 
-def _slowest(now: float) -> int:
+def _min_speed(now: float) -> int:
     """Return the speed in bytes per second below which an upload is ended."""
-    return SLOWEST_WHILE_OTHERS_WAIT if now - _refused_at < OTHERS_WAIT_SECONDS else SLOWEST_BYTES_PER_SECOND
+    return MIN_BYTES_PER_SECOND_IN_QUEUE if now - _refused_at < QUEUE_SECONDS else MIN_BYTES_PER_SECOND
 
 
 def remove_stale_uploads(folder: Path, clock: Callable[[], float] = time.time) -> None:
@@ -172,5 +172,5 @@ def claim_upload(upload: str) -> Path:
         raise UsageError("An upload's id is 32 hexadecimal digits.")
     path = settings().data.uploads / upload
     if not path.is_file():
-        raise NotFoundError("This server has no such upload; it may have expired after an hour. Drop the file again.")
+        raise NotFoundError("This server has no such upload. It may have expired after an hour. Drop the file again.")
     return path

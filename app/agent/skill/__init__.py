@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sawtooth.ingest.errors import UsageError
 
-NAME = "sawtooth"  # The format wants the folder to have the name of the skill.
+NAME = "sawtooth"  # The format of skills requires that the folder has the skill's name.
 
 
 def write_skill(folder: Path) -> Path:

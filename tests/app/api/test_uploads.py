@@ -70,7 +70,7 @@ def test_a_full_disk_is_reported_and_no_file_stays(client, options, monkeypatch)
 
 
 def test_a_third_upload_is_asked_to_wait(client, monkeypatch) -> None:
-    monkeypatch.setattr(uploads, "_running", uploads.UPLOADS_AT_ONCE)
+    monkeypatch.setattr(uploads, "_running", uploads.MAX_UPLOADS)
     answer = client.put("/api/v1/uploads", content=b"x")
     assert answer.status_code == 429
     assert answer.headers["retry-after"] == "1"

@@ -145,8 +145,8 @@ def test_a_peer_that_reads_nothing_is_disconnected_and_a_slow_one_is_not() -> No
 
 def test_a_slow_upload_loses_its_slot_only_if_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "_refused_at", 100.0)
-    assert uploads._slowest(101.0) == uploads.SLOWEST_WHILE_OTHERS_WAIT == 100_000
-    assert uploads._slowest(100.0 + uploads.OTHERS_WAIT_SECONDS) == uploads.SLOWEST_BYTES_PER_SECOND
+    assert uploads._min_speed(101.0) == uploads.MIN_BYTES_PER_SECOND_IN_QUEUE == 100_000
+    assert uploads._min_speed(100.0 + uploads.QUEUE_SECONDS) == uploads.MIN_BYTES_PER_SECOND
 
 
 def test_many_simultaneous_pages_open_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
