@@ -23,9 +23,9 @@ from sawtooth.analysis.knowledge.dtypes import SPARSE_KERNEL, has_sparse_operand
 from sawtooth.analysis.knowledge.flops import peak_dtype
 from sawtooth.analysis.store.library import Recording
 
-# This covers at least the replayed operations. Further steps of a huge trace would only repeat these.
+# At least the replayed operations. Further steps of a huge trace would only repeat these operations.
 USUAL_OPERATIONS = 60_000
-# In traces with large steps, more operations are read until there are this many steps, as in the replay.
+# In traces with large steps, ``step_work`` reads more operations until there are MIN_STEPS steps, as in the replay.
 MAX_OPERATIONS, MIN_STEPS = 150_000, 6
 MAX_EVIDENCE = 6  # Groups of operators that a finding names.
 OPTIMIZER_STEP = r"^Optimizer\.step#"
@@ -60,7 +60,7 @@ _WORK = """
 def step_work(recording: Recording, device: int) -> pd.DataFrame:
     """Return one row per GPU operation of the first counted steps of ``device``, in order of start.
 
-    About USUAL_OPERATIONS rows. Columns: gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, blocks (of the grid) and
+    The frame has about USUAL_OPERATIONS rows. The columns are gpu_op_id, start_ns, end_ns, dur_ns, stream, kind, kernel, blocks (of the grid) and
     block_threads (0 if not recorded), step, category, tensor_cores, cpu_op_id, operator, dims, types, concrete, strides,
     flop_op_id, flop_operator, flop_dims, flop_types, flop_concrete, flop_strides, flops. Dims, types, concrete and strides
     are decoded lists, None if not recorded. ``flops`` are the operator's FLOPs, divided among its kernels by their time, NaN
@@ -117,10 +117,7 @@ def product_dtype(row: Any) -> str | None:
 
 
 def launched_inside(recording: Recording, device: int, pattern: str) -> NDArray[np.int64]:
-    """Return the gpu_op_ids launched on any thread while an annotation or operator of that name was open.
-
-    ``pattern`` is a regular expression for the name.
-    """
+    """Return the gpu_op_ids launched while an annotation or operator with a matching name was open."""
     return recording.once(_launched_inside, device, pattern)
 
 
@@ -140,9 +137,9 @@ def _launched_inside(recording: Recording, device: int, pattern: str) -> NDArray
 def launched_by_optimizer(recording: Recording, device: int, pattern: str = OPTIMIZER_STEP) -> NDArray[np.int64]:
     """Return the gpu_op_ids that the optimizer itself launched, inside annotations whose name matches.
 
-    An optimizer whose ``step`` gets a closure runs the forward and backward pass first. So launches before the end of the
-    last autograd node belong to the model, on any thread. An annotation of such an optimizer without a node is left out, because
-    the recording ended before the node.
+    An optimizer whose ``step`` gets a closure runs the forward and backward pass first. So launches before the end of the last
+    autograd node belong to the model. The result has no launches of an annotation without such a node, because the recording ended
+    before the node.
     """
     return recording.once(_launched_by_optimizer, device, pattern)
 
@@ -176,7 +173,7 @@ def select_rows(rows: pd.DataFrame, is_selected: Callable[[Any], bool]) -> pd.Da
 
 
 def ms_per_step(rows: pd.DataFrame, steps: int) -> float:
-    """Return the kernel time of ``rows`` in ms per step; time in which several rows run counts once."""
+    """Return the kernel time of ``rows`` in ms per step. Time in which several rows run counts once."""
     return union(rows["start_ns"], rows["end_ns"]).total / 1e6 / max(steps, 1)
 
 
@@ -191,7 +188,7 @@ def count_in_words(rows: pd.DataFrame, steps: int) -> str:
 
 
 def numel(shape: Any) -> int:
-    """Return the element count of a recorded shape, 0 if it is not a shape."""
+    """Return the element count of a recorded shape, 0 if ``shape`` is not a shape."""
     if not isinstance(shape, list) or not all(isinstance(n, int) for n in shape):
         return 0
     return min(math.prod(shape), 2**62)  # A nonsense value of a damaged file must still fit a column.
@@ -200,7 +197,7 @@ def numel(shape: Any) -> int:
 def evidence_of(rows: pd.DataFrame, steps: int, by: Iterable[str] = ("operator", "kernel")) -> list[Row]:
     """Return the MAX_EVIDENCE longest groups of ``rows`` by the columns ``by``, longest first.
 
-    Each group has its time per step, its count per step and the place of its longest kernel.
+    Each group has the time per step, the count per step, and the start and end of the longest kernel.
     """
     keys = list(by)
     dur_ns = rows["dur_ns"].to_numpy(np.int64)

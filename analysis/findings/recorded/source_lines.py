@@ -177,7 +177,7 @@ def _frames(recording: Recording, device: int, start_ns: int) -> list[tuple[int,
 def user_lines(recording: Recording, calls: Sequence[int]) -> dict[int, str]:
     """Return, by python_call_id, the innermost frame of the user's own code at or above each call.
 
-    Calls without such a frame are left out.
+    The result has no calls without such a frame.
     """
     line: dict[int, str] = {}
     at = {int(call): int(call) for call in calls}
