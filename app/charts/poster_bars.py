@@ -250,7 +250,8 @@ def both_steps(
 
 def _with_time(piece: BarSegment, ms: float, longest: float) -> BarSegment:
     """Return a part with its time alone as the label, if its name does not fit; the legend has the name."""
-    return piece if piece.label else replace(piece, label=_if_room(fmt.duration_ms(ms), ms / longest))
+    time = fmt.duration_ms(ms)
+    return piece if piece.label else replace(piece, label=time if ms / longest >= LETTER * (len(time) + EDGES) else "")
 
 
 def named_once(drawn: Sequence[StepBar], bars: Sequence[WaterfallBar], *, dark: bool) -> list[BarSegment]:

@@ -183,7 +183,7 @@ class Staircase {
       this.fill(row, row.measured.parts);
       const { after, name, ms } = row.measured, numbers = this.changes.slice(0, after).map((change) => change.number);
       const predicted = after && this.state((1 << after) - 1), said = predicted ? `with change${after > 1 ? "s" : ""} ${numbers.join(", ").replace(/, (\d+)$/, " and $1")}, predicted ${predicted.text}` : "";
-      this.label(row, [ms], node("b", {}, name), [said, ""], { room, phone }, "compare");
+      this.label(row, [ms], node("b", {}, name), [said], { room, phone }, "compare");
     }
     this.write(all, quiet);
   }

@@ -117,3 +117,14 @@ def test_parts_of_a_step_have_one_order_on_every_screen() -> None:
     for bar in (card, compared[0].parts, compared[1].parts):
         assert [piece.hint.partition(":")[0] for piece in bar] == names
     assert [trace.name for trace in of_verdict] == names
+
+
+def test_a_time_alone_is_a_label_only_if_it_is_not_cut() -> None:
+    """A part of 41.8 of 752 ms showed "41…"; seven letters and their margins need 0.0078 · 10 of the bar."""
+    bars = [
+        WaterfallBar("tensor_core_compute", None, 41.8, 42.0),
+        WaterfallBar("other_compute", None, 110.0, 110.0),
+        WaterfallBar("idle", "data_wait", 595.0, 0.0),
+    ]
+    step_a, _ = both_steps(bars, dark=False)
+    assert [piece.label.replace("\u00a0", " ") for piece in step_a.parts] == ["", "110 ms", "data loader 595 ms"]
