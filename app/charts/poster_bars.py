@@ -197,7 +197,6 @@ def _segment_with_number(colour: Colour, ms: float, share: float, dark: bool, *,
 
 
 def _if_room(label: str, share: float) -> str:
-    """Return ``label`` if it fits into this ``share`` of the bar, else ""."""
     return label if share >= LETTER * len(label) else ""
 
 
@@ -251,7 +250,7 @@ def both_steps(
 def _with_time(piece: BarSegment, ms: float, longest: float) -> BarSegment:
     """Return a part with its time alone as the label, if its name does not fit; the legend has the name."""
     time = fmt.duration_ms(ms)
-    return piece if piece.label else replace(piece, label=time if ms / longest >= LETTER * (len(time) + EDGES) else "")
+    return replace(piece, label=piece.label or (time if ms >= LETTER * (len(time) + EDGES) * longest else ""))
 
 
 def named_once(drawn: Sequence[StepBar], bars: Sequence[WaterfallBar], *, dark: bool) -> list[BarSegment]:

@@ -103,7 +103,7 @@ def test_modules_are_nested_tiles_with_their_kernels(app_data: DataFolder, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("group", "words", "code"), [("Module", "Which module the GPU works for is not recorded.", "sawtooth run --stacks train.py"), ("Phase", "The trace marks no phases.", "with torch.profiler")]
+    ("group", "words", "code"), [("Module", "Which module the GPU works for is not recorded", "sawtooth run --stacks train.py"), ("Phase", "The trace marks no phases", "with torch.profiler")]
 )  # fmt: skip
 def test_missing_data_of_a_grouping_is_named_with_advice_to_record_it(loop: str, group: str, words: str, code: str) -> None:
     test = opened("work", loop, by=group)
