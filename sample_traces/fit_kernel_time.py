@@ -56,9 +56,9 @@ USED = {
     "move": ("launch_us", "memory"),
     "optimizer": ("launch_us", "memory"),
 }
-FEWEST = 6  # A row with fewer cases is not fitted.
-MANY = 24  # From this number of cases on, every LEFT_OUT-th case is left out of the fit.
-LEFT_OUT = 4
+MIN_CASES = 6  # A row with fewer cases is not fitted.
+MIN_CASES_TO_TEST = 24  # From this number of cases on, every TEST_INTERVAL-th case is left out of the fit.
+TEST_INTERVAL = 4
 Cases = list[tuple[KernelWork, float]]
 
 
@@ -123,12 +123,12 @@ def read(paths: list[Path]) -> dict[str, Cases]:
 
 def left_out(cases: Cases) -> Cases:
     """Return the cases that are left out of the fit."""
-    return cases[::LEFT_OUT] if len(cases) >= MANY else []
+    return cases[::TEST_INTERVAL] if len(cases) >= MIN_CASES_TO_TEST else []
 
 
 def fit(name: str, every: Cases, gpu: GpuPeaks) -> FittedKernel:
     """Return the row with the smallest absolute log residuals (smoothed near 0), evaluated on `every`."""
-    cases = [case for i, case in enumerate(every) if i % LEFT_OUT] if len(every) >= MANY else every
+    cases = [case for i, case in enumerate(every) if i % TEST_INTERVAL] if len(every) >= MIN_CASES_TO_TEST else every
     names = USED[name.split(".")[0]]
     first, least, most = (np.log([FACTORS[key][i] for key in names]) for i in range(3))
     measured = np.log([ms for _, ms in cases])
@@ -194,7 +194,7 @@ def main() -> None:
     gpu = identify("NVIDIA H200", 9, 0, 132, None, "nvidia")
     if gpu is None:
         sys.exit("the hardware table has no H200")
-    grids = {name: cases for name, cases in read(args.grid).items() if len(cases) >= FEWEST}
+    grids = {name: cases for name, cases in read(args.grid).items() if len(cases) >= MIN_CASES}
     fitted = {name: fit(name, cases, gpu) for name, cases in grids.items()}
     TABLE.write_text(
         written(
