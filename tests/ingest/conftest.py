@@ -1,4 +1,4 @@
-"""Fixtures that several ingest tests compare with."""
+"""The tables of an intact trace, for several tests of ingest."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Tests of a training's command line: its program, its arguments and its name.
+"""Tests of a training's command line, which has a program, arguments and a run's name.
 
-They also test what the notes of older runs contain of it.
+The notes of older runs also contain the command.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Tests of hostile numbers and lists in files.
-
-Each is read as what it is, or as missing, and without delay.
-"""
+"""Tests of hostile numbers and lists in files, which are read correctly or as missing, without delay."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ from tests.support import sound_trace
 
 @pytest.mark.parametrize("text", ["1e9999999", "1e999999999", "-1e999999999", "9" * 5_000])
 def test_a_number_with_millions_of_digits_is_not_printed(text: str) -> None:
-    """A number with millions of digits is read without expanding it.
-
-    int() of the first takes minutes, and of the second all memory.
-    """
+    """int() of the first number takes minutes, and int() of the second takes all memory."""
     began = time.process_time()
     assert integers([text, 7]).tolist() == [NULL, 7]
     assert np.isnan(floats([text])[0])
@@ -80,9 +74,9 @@ def test_a_trace_whose_values_have_other_types_is_read_to_the_end(
     library.close()
 
 
-@pytest.mark.parametrize("place", [0, 63, 64, 499])
-def test_a_time_with_a_fraction_is_found_at_every_position(place: int) -> None:
+@pytest.mark.parametrize("position", [0, 63, 64, 499])
+def test_a_time_with_a_fraction_is_found_at_every_position(position: int) -> None:
     times = np.arange(500) * 1000 - 7000
     assert whole_microseconds(times) and whole_microseconds(times[:0])
-    times[place] += 1
+    times[position] += 1
     assert not whole_microseconds(times)

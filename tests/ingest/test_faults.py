@@ -1,4 +1,4 @@
-"""Tests of faults during an ingest: its folder has complete recordings and nothing else."""
+"""Tests of faults during an ingest. The data folder has complete recordings and nothing else."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def trace(tmp_path_factory):
     return path
 
 
-def start(trace, folder, most_bytes=0, stop_at=""):
-    command = [sys.executable, "-c", INGEST, str(trace), str(folder), str(most_bytes), stop_at]
+def start(trace, folder, max_file_bytes=0, stop_at=""):
+    command = [sys.executable, "-c", INGEST, str(trace), str(folder), str(max_file_bytes), stop_at]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
@@ -74,10 +74,10 @@ def test_a_killed_ingest_leaves_only_a_draft_to_sweep(tmp_path, trace, stage):
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.parametrize("most_bytes", [4096, 100_000, 600_000])
-def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path, trace, most_bytes):
-    # A limit on the size of files replaces the full disk: the write that exceeds it fails in the same way.
-    with start(trace, tmp_path, most_bytes) as process:
+@pytest.mark.parametrize("max_file_bytes", [4096, 100_000, 600_000])
+def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path, trace, max_file_bytes):
+    # A limit on the size of files replaces the full disk, because a write beyond the limit fails as on a full disk.
+    with start(trace, tmp_path, max_file_bytes) as process:
         output = process.stdout.read().split()
         process.stdin.close()
     assert output[-1] == "E-DISK"

@@ -1,6 +1,6 @@
 """Tests of generators that are not read to their end.
 
-The garbage collector may close them in a thread that holds the lock that every thread needs to end.
+The garbage collector may close such a generator in a thread that holds a lock. Other threads need this lock to end.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.paths import ROOT
 
-HELD_S = 60
+TIMEOUT_S = 60
 # A starting thread holds this lock of the standard library for a moment, and an ending thread acquires it (until Python 3.13).
 DROPPED_IN_A_STARTING_THREAD = """
 import gc, gzip, json, sys, threading
@@ -32,8 +32,8 @@ path = Path(sys.argv[1])
 path.write_bytes(gzip.compress(json.dumps({"traceEvents": [event] * 20_000}, indent=0).encode(), 1))
 source = Source(path)
 with source.hash_in_parallel():
-    held = [source.pieces(), lines(Source(path)), merge_traces([RankSource(path, "rank 0", 0)], 0)]
-    for generator in held:
+    generators = [source.pieces(), lines(Source(path)), merge_traces([RankSource(path, "rank 0", 0)], 0)]
+    for generator in generators:
         next(generator)
         next(generator)
     del generator
@@ -42,7 +42,7 @@ with source.hash_in_parallel():
     class Starting(threading.Thread):
         def run(self):
             with of_python, pools._global_shutdown_lock:
-                held.clear()
+                generators.clear()
                 gc.collect()
 
     starting = Starting()
@@ -51,15 +51,15 @@ with source.hash_in_parallel():
 assert source.read_bytes and Source(path).head()
 print("ended")
 """
-# Own context managers that turn errors into sentences and have no resources.
-WORDS_ONLY = {"_as_ours", "_errors_in_words"}
+# Context managers of Sawtooth that turn errors into sentences and have no resources.
+WITHOUT_RESOURCES = {"_as_ours", "_errors_in_words"}
 MANAGERS = {"contextmanager", "asynccontextmanager", "fixture"}
-CLOSED_BY = {"closing", "list", "sorted", "tuple", "dict"}  # the last four are read to the end
+CLOSING_CALLS = {"closing", "list", "sorted", "tuple", "dict"}  # All but the first read a generator to its end.
 
 
 def test_a_generator_dropped_by_a_starting_thread_does_not_block(tmp_path: Path) -> None:
     command = [sys.executable, "-c", DROPPED_IN_A_STARTING_THREAD, str(tmp_path / "trace.json.gz")]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HELD_S)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
 
 
@@ -78,19 +78,19 @@ def _name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _holds_something(node: ast.AST) -> bool:
-    """Return whether ``node`` releases something at its end, and yields before that."""
+def _holds_resource(node: ast.AST) -> bool:
+    """Return whether ``node`` is a block that yields and releases a resource at its end."""
     if isinstance(node, (ast.With, ast.AsyncWith)):
-        ends = any(_name(item.context_expr) not in WORDS_ONLY for item in node.items)
+        ends = any(_name(item.context_expr) not in WITHOUT_RESOURCES for item in node.items)
     else:
         ends = isinstance(node, ast.Try) and bool(node.finalbody)
     return ends and any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in _inside(node))
 
 
-def _holding(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return whether ``node`` is a generator that holds something while it yields."""
+def _is_resource_generator(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether ``node`` is a generator that holds a resource while it yields."""
     managers = {_name(decorator) for decorator in node.decorator_list}
-    return not MANAGERS & managers and any(map(_holds_something, _inside(node)))
+    return not MANAGERS & managers and any(map(_holds_resource, _inside(node)))
 
 
 def _functions_of(paths: Iterable[Path]) -> list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
@@ -114,23 +114,23 @@ def test_every_generator_with_resources_is_closed_by_its_caller(
 ) -> None:
     places: dict[str, set[Path]] = {}
     for path, node in generators:
-        if _holding(node):
+        if _is_resource_generator(node):
             places.setdefault(node.name, set()).add(path)
     assert {"pieces", "lines", "in_processes"} <= places.keys()
-    named = re.compile(rf"\b({'|'.join(places)})\b")
-    functions = _functions_of(path for path, text in texts.items() if named.search(text))  # parsing all takes seconds
+    resource_names = re.compile(rf"\b({'|'.join(places)})\b")
+    functions = _functions_of(path for path, text in texts.items() if resource_names.search(text))  # parsing all takes seconds
     defined = Counter(node.name for _, node in functions)
-    open_ = []
+    unclosed_calls = []
     for path, node in functions:
         each = _inside(node)
-        closed = {id(a) for c in each if isinstance(c, ast.Call) and _name(c.func) in CLOSED_BY for a in c.args}
+        closed = {id(a) for c in each if isinstance(c, ast.Call) and _name(c.func) in CLOSING_CALLS for a in c.args}
         handed_on = {id(back.value) for back in each if isinstance(back, ast.Return)}  # the caller must close it
         for call in each:
             name = _name(call.func) if isinstance(call, ast.Call) else ""
-            meant = path in places.get(name, ()) or (name in places and defined[name] == 1)
-            if meant and id(call) not in closed | handed_on:
-                open_.append(f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}")
-    assert open_ == [], "wrap these in contextlib.closing"
+            makes_generator = path in places.get(name, ()) or (name in places and defined[name] == 1)
+            if makes_generator and id(call) not in closed | handed_on:
+                unclosed_calls.append(f"{path.relative_to(ROOT)}:{call.lineno}: {ast.unparse(call)}")
+    assert unclosed_calls == [], "wrap these in contextlib.closing"
 
 
 def test_no_code_runs_in_a_finalizer(texts: dict[Path, str]) -> None:
@@ -139,10 +139,10 @@ def test_no_code_runs_in_a_finalizer(texts: dict[Path, str]) -> None:
 
 def test_no_generator_owns_a_pool_of_threads(generators: list[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]) -> None:
     for path, node in generators:
-        held = {
+        managers = {
             _name(item.context_expr)
             for n in _inside(node)
-            if isinstance(n, ast.With) and _holds_something(n)
+            if isinstance(n, ast.With) and _holds_resource(n)
             for item in n.items
         }
-        assert not held & {"ThreadPoolExecutor", "ProcessPoolExecutor", "Pool"}, f"{path}: {node.name}"
+        assert not managers & {"ThreadPoolExecutor", "ProcessPoolExecutor", "Pool"}, f"{path}: {node.name}"

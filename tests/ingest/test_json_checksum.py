@@ -1,7 +1,4 @@
-"""Tests of the checksum of a manifest: a flipped bit is reported or changes nothing.
-
-Manifests from before the checksum open, and unknown keys are refused.
-"""
+"""Tests of the checksum of a manifest, which reveals flipped bits. Older manifests have no checksum."""
 
 from __future__ import annotations
 
@@ -18,7 +15,8 @@ from sawtooth.ingest.schema import DataFolder
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> tuple[DataFolder, Manifest]:
+def stored_run(tmp_path: Path) -> tuple[DataFolder, Manifest]:
+    """Return a data folder and the manifest of its run."""
     folder = DataFolder(tmp_path).create()
     refs = [RecordingRef("0" * 16, "trace", "t.json", 0), RecordingRef("1" * 16, "telemetry", "n", offset_ns=5)]
     for ref in refs:  # propose() refuses runs whose recordings are missing
@@ -29,13 +27,13 @@ def kept(tmp_path: Path) -> tuple[DataFolder, Manifest]:
     return folder, run
 
 
-def test_a_bit_flip_in_any_byte_of_a_manifest_is_reported(kept: tuple[DataFolder, Manifest]) -> None:
-    folder, run = kept
+def test_a_bit_flip_in_any_byte_of_a_manifest_is_reported(stored_run: tuple[DataFolder, Manifest]) -> None:
+    folder, run = stored_run
     path = folder.manifest_file(run.id)
     content = path.read_bytes()
-    for at in range(len(content)):
+    for position in range(len(content)):
         flipped = bytearray(content)
-        flipped[at] ^= 1 << at % 8
+        flipped[position] ^= 1 << position % 8
         path.write_bytes(bytes(flipped))
         with pytest.raises(NotFoundError, match="damaged"):
             folder.read_manifest(run.id)
@@ -43,21 +41,21 @@ def test_a_bit_flip_in_any_byte_of_a_manifest_is_reported(kept: tuple[DataFolder
     assert folder.read_manifest(run.id) == run
 
 
-def test_a_bit_flip_in_any_byte_of_a_proposal_removes_it(kept: tuple[DataFolder, Manifest]) -> None:
-    folder, run = kept
+def test_a_bit_flip_in_any_byte_of_a_proposal_removes_it(stored_run: tuple[DataFolder, Manifest]) -> None:
+    folder, run = stored_run
     propose(folder, Proposal(run.id, "x.sawtooth", run.recordings, facts=UserFacts(step_time_ms=1.0)))
     path = folder.proposal_file(run.id)
     content = path.read_bytes()
     assert proposal_for(folder, run.id) is not None
-    for at in range(len(content)):
+    for position in range(len(content)):
         flipped = bytearray(content)
-        flipped[at] ^= 1 << at % 8
+        flipped[position] ^= 1 << position % 8
         path.write_bytes(bytes(flipped))
         assert proposal_for(folder, run.id) is None
 
 
-def test_a_manifest_without_a_checksum_opens(kept: tuple[DataFolder, Manifest]) -> None:
-    folder, run = kept
+def test_a_manifest_without_a_checksum_opens(stored_run: tuple[DataFolder, Manifest]) -> None:
+    folder, run = stored_run
     path = folder.manifest_file(run.id)
     for old in (without_checksum(path.read_bytes()), msgspec.json.encode(run)):
         path.write_bytes(old)
@@ -65,8 +63,8 @@ def test_a_manifest_without_a_checksum_opens(kept: tuple[DataFolder, Manifest]) 
 
 
 @pytest.mark.parametrize("key", ["fact", "Name", "sael"])
-def test_an_unknown_key_is_refused_and_named(kept: tuple[DataFolder, Manifest], key: str) -> None:
-    folder, run = kept
+def test_an_unknown_key_is_refused_and_named(stored_run: tuple[DataFolder, Manifest], key: str) -> None:
+    folder, run = stored_run
     content = msgspec.json.decode(msgspec.json.encode(run)) | {key: "x"}
     folder.manifest_file(run.id).write_bytes(msgspec.json.encode(content))
     with pytest.raises(NotFoundError, match=f"`{key}`"):
@@ -80,11 +78,7 @@ def test_only_an_indented_object_gets_a_checksum() -> None:
 
 
 def test_a_flipped_bit_of_the_checksum_is_reported() -> None:
-    """A flipped bit of the checksum itself is reported too.
-
-    In a file that accepts unknown keys, a checksum under another name would make the file look like one without a
-    checksum.
-    """
+    """A flipped bit in the key ``seal`` does not make the file look like one without a checksum."""
     content = with_checksum(b'{\n "a": 1\n}') + b"\n"
     for bit in range(len(content) * 8):
         flipped = bytearray(content)

@@ -1,4 +1,4 @@
-"""Tests of file locks: one holder at a time, and free after the block even on errors."""
+"""Tests of file locks, which have one holder and are released even after errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of a loader's first-epoch disk reads, with hand-made batches and /proc files."""
+"""Tests of a loader's disk reads in the first epoch, with batches and /proc files made by hand."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ MB, MS = 1_000_000, 1_000_000
 
 
 def _epoch(at, *, disk, parent=1, epoch=1, workers=2, of=100, read=8 * MB, count=5):
-    """Return the batches of two workers: 4 samples of 2 MB in 40 ms, of which 8 ms are collating.
+    """Return the batches of two workers.
 
-    ``disk`` bytes of each batch came from the disk.
+    Each has 4 samples of 2 MB and takes 40 ms, of which 8 ms are collating. ``disk`` of its bytes came from the disk.
     """
     head = {"workers": workers, "parent": parent, "room": 1e9}
     batch = {"n": 4, "wall": 40 * MS, "collate": 8 * MS, "read": read, "disk": disk, "epoch": epoch, "of": of}
@@ -58,9 +58,9 @@ def test_reading_is_not_over_if_all_came_from_the_cache():
     [
         [],
         _epoch(1, disk=0, of=0),  # an iterable dataset has no length
-        _epoch(1, disk=9 * MB, read=4 * MB),  # mapped files: reads from the cache are not counted
+        _epoch(1, disk=9 * MB, read=4 * MB),  # Cached reads of mapped files are not counted.
         [*_epoch(1, disk=0), *_epoch(1, disk=0, of=10)],  # two datasets in one process
-        [({"workers": 1, "room": 1e9}, [{"n": 4, "wall": 1, "collate": 0}])],  # another system
+        [({"workers": 1, "room": 1e9}, [{"n": 4, "wall": 1, "collate": 0}])],  # a system without counters
     ],
 )
 def test_uncounted_reads_are_not_reported(processes):

@@ -40,68 +40,65 @@ pytestmark = pytest.mark.usefixtures("push_threads_end")
 def test_empty_sessions_are_removed_for_a_new_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiver, "MAX_SESSIONS", 3)
     monkeypatch.setattr(receiver, "CROWDED_SESSIONS", 3)
-    taker = Receiver(tmp_path)
+    server = Receiver(tmp_path)
     for name in ("empty", "fresh", "sampled"):
-        taker.append(name, 0, 0, b"{}")
+        server.append(name, 0, 0, b"{}")
     (tmp_path / "sampled" / "samples-0001.jsonl").write_bytes(b"x")
     with pytest.raises(RefusedError, match="on its Live page"):
-        taker.append("later", 0, 0, b"{}")
+        server.append("later", 0, 0, b"{}")
     for name in ("empty", "sampled"):
         os.utime(tmp_path / name, (time.time() - 3600,) * 2)
-    assert taker.append("later", 0, 0, b"{}").stored
+    assert server.append("later", 0, 0, b"{}").stored
     assert sorted(p.name for p in tmp_path.iterdir()) == ["fresh", "later", "sampled"]
 
 
 def test_short_sessions_are_removed_if_the_limit_is_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sessions of a few samples are removed if there is no place left.
-
-    A flood with one sample each blocked every later sampler until somebody deleted them one by one.
-    """
+    """Many sessions of one sample do not block later samplers."""
     monkeypatch.setattr(receiver, "MAX_SESSIONS", 3)
     monkeypatch.setattr(receiver, "FEW_SAMPLES_BYTES", 10)
-    taker = Receiver(tmp_path)
+    server = Receiver(tmp_path)
     for name, size in (("little", 10), ("growing", 10), ("long", 11)):
-        taker.append(name, 0, 0, b"{}")
-        taker.append(name, 1, 0, b"x" * size)
+        server.append(name, 0, 0, b"{}")
+        server.append(name, 1, 0, b"x" * size)
     with pytest.raises(RefusedError, match="on its Live page"):  # none of them is silent yet
-        taker.append("later", 0, 0, b"{}")
+        server.append("later", 0, 0, b"{}")
     for name in ("little", "growing", "long"):
         os.utime(tmp_path / name, (time.time() - 3600,) * 2)
     for name in ("little", "long"):
         os.utime(tmp_path / name / "samples-0001.jsonl", (time.time() - 3600,) * 2)
-    assert taker.append("later", 0, 0, b"{}").stored
+    assert server.append("later", 0, 0, b"{}").stored
     assert sorted(p.name for p in tmp_path.iterdir()) == ["growing", "later", "long"]
 
 
 def test_pushed_sessions_have_a_quota_that_deletion_frees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taker = Receiver(tmp_path)
-    taker.append("one", 0, 0, b"x" * 60)
+    server = Receiver(tmp_path)
+    server.append("one", 0, 0, b"x" * 60)
     monkeypatch.setattr(receiver, "MAX_PUSHED_BYTES", 100)
     with pytest.raises(RefusedError, match="on its Live page") as error:
-        taker.append("two", 0, 0, b"x" * 60)
+        server.append("two", 0, 0, b"x" * 60)
     assert error.value.status == 507
     monkeypatch.setattr(receiver, "RECOUNT_SECONDS", 0.0)
     delete_session(tmp_path, "one")
-    assert taker.append("two", 0, 0, b"x" * 60).stored
+    assert server.append("two", 0, 0, b"x" * 60).stored
 
 
 def test_tiny_files_have_a_quota_and_refusals_are_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taker, counts = Receiver(tmp_path), []
+    server, counts = Receiver(tmp_path), []
     monkeypatch.setattr(receiver, "MAX_PUSHED_SEGMENTS", 5)  # with the marker and meta.json
-    taker.append("one", 0, 0, b"{}")
+    server.append("one", 0, 0, b"{}")
     for segment in (1, 2):
-        taker.append("one", segment, 0, b"x")
-    counted = Receiver._count_pushed
-    monkeypatch.setattr(Receiver, "_count_pushed", lambda self: counts.append(1) or counted(self))
+        server.append("one", segment, 0, b"x")
+    count_pushed = Receiver._count_pushed
+    monkeypatch.setattr(Receiver, "_count_pushed", lambda self: counts.append(1) or count_pushed(self))
     for segment in range(3, 9):
         with pytest.raises(RefusedError, match="on its Live page"):
-            taker.append("one", segment, 0, b"x")
-    assert not counts  # ten seconds have not passed since it counted
-    assert taker.append("one", 2, 1, b"y").stored
+            server.append("one", segment, 0, b"x")
+    assert not counts  # The last count was less than ten seconds ago.
+    assert server.append("one", 2, 1, b"y").stored
 
 
 def test_pushes_wait_on_separate_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many clients push or query, the API's threads are free."""
+    """Clients that push or query do not occupy the API's threads."""
     release, running = threading.Event(), []
 
     def blocked(*_: object) -> dict[int, int]:
@@ -115,11 +112,11 @@ def test_pushes_wait_on_separate_threads(tmp_path: Path, monkeypatch: pytest.Mon
         monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit())
         monkeypatch.setattr(Receiver, "stored_sizes", blocked)
         scopes = [{"type": "http", "headers": [], "path_params": {"session": f"s{i}"}} for i in range(60)]
-        asks = [asyncio.create_task(live.show(Request(scope))) for scope in scopes]  # type: ignore[arg-type]
+        requests = [asyncio.create_task(live.show(Request(scope))) for scope in scopes]  # type: ignore[arg-type]
         await asyncio.sleep(0.3)
         await asyncio.wait_for(run_in_threadpool(lambda: None), 5)
         release.set()
-        await asyncio.gather(*asks)
+        await asyncio.gather(*requests)
 
     try:
         asyncio.run(all_at_once())
@@ -137,10 +134,7 @@ def test_status_requests_of_samplers_are_rate_limited(tmp_path: Path, monkeypatc
 
 
 def test_metadata_of_only_lists_is_not_decoded(tmp_path: Path) -> None:
-    """Metadata and records of nothing but lists are not decoded.
-
-    A hundred thousand lists block the interpreter for half a second, and every page with it.
-    """
+    """A hundred thousand lists would block the interpreter, and every page, for half a second."""
     lists = "[" + ",".join(["[[]]"] * 20_000) + "]"
     text = f'{{"columns": [], "started_w": 1, "devices": [], "more": {lists}}}'
     (tmp_path / "meta.json").write_text(text)
@@ -152,10 +146,7 @@ def test_metadata_of_only_lists_is_not_decoded(tmp_path: Path) -> None:
 
 
 def test_an_endless_name_does_not_slow_pages(tmp_path: Path) -> None:
-    """A very long name costs the pages no time.
-
-    The Live page escapes the names of two hundred sessions each time it is drawn.
-    """
+    """The Live page escapes the names of two hundred sessions each time it is drawn."""
     meta = {"devices": [], "started_w": 10**18, "name": "n" * 60_000, "host": "h" * 60_000}
     (tmp_path / "meta.json").write_text(json.dumps(meta))
     info = session_info(tmp_path)
@@ -211,10 +202,10 @@ def test_unchanged_meta_records_are_read_once(tmp_path: Path, monkeypatch: pytes
     assert live_info.MAX_INFOS > receiver.MAX_SESSIONS
 
 
-def _pushed(session: str, options: Settings, monkeypatch: pytest.MonkeyPatch, *, trickle: bool = False) -> int:
+def _pushed(session: str, options: Settings, monkeypatch: pytest.MonkeyPatch, *, endless: bool = False) -> int:
     async def receive() -> dict[str, object]:
         await asyncio.sleep(0.01)
-        return {"type": "http.request", "body": b"x", "more_body": trickle}
+        return {"type": "http.request", "body": b"x", "more_body": endless}
 
     monkeypatch.setattr(live, "settings", lambda: options)
     monkeypatch.setattr(live, "rate_limit", live.BatchRateLimit())
@@ -225,7 +216,7 @@ def _pushed(session: str, options: Settings, monkeypatch: pytest.MonkeyPatch, *,
 
 def test_an_endless_slow_request_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "BODY_SECONDS", 0.2)
-    assert _pushed("s", Settings(DataFolder(tmp_path)), monkeypatch, trickle=True) == 408
+    assert _pushed("s", Settings(DataFolder(tmp_path)), monkeypatch, endless=True) == 408
 
 
 def test_names_of_unknown_sessions_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,18 +232,18 @@ def test_a_flipped_bit_in_the_push_token_s_file_makes_a_new_token(tmp_path: Path
 
 
 def test_a_session_deleted_during_counting_counts_as_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taker = Receiver(tmp_path)
-    for name in ("gone", "stays"):
-        taker.append(name, 0, 0, b"{}")
-    scanned = os.scandir
+    server = Receiver(tmp_path)
+    for name in ("deleted", "stays"):
+        server.append(name, 0, 0, b"{}")
+    scandir = os.scandir
 
     def deleted_before(folder: Path) -> object:
-        if isinstance(folder, Path) and folder.name == "gone":
-            delete_session(tmp_path, "gone")
-        return scanned(folder)
+        if isinstance(folder, Path) and folder.name == "deleted":
+            delete_session(tmp_path, "deleted")
+        return scandir(folder)
 
     monkeypatch.setattr(receiver.os, "scandir", deleted_before)
-    assert taker._count_pushed() == (4, 2)  # meta.json and the marker of the other
+    assert server._count_pushed() == (4, 2)  # meta.json and the marker of the other
 
 
 @pytest.mark.parametrize(("error", "disk"), [(errno.ENOSPC, True), (errno.EROFS, True), (errno.ENOENT, False)])

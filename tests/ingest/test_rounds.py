@@ -1,4 +1,4 @@
-"""Tests of a loop's rounds, by the times between its steps alone."""
+"""Tests of finding a loop's rounds by the step times."""
 
 import numpy as np
 import pytest
@@ -6,28 +6,32 @@ import pytest
 from sawtooth.ingest.loop.rounds import find_rounds
 
 
-def rounds(steps: int, long: float, usual: float = 3.0, count: int = 10) -> list[float]:
-    return ([long] + [usual] * (steps - 1)) * count
+def rounds(steps: int, long_ms: float, count: int = 10) -> list[float]:
+    """Return the step times in ms of ``count`` rounds, which begin with a long step."""
+    return ([long_ms] + [3.0] * (steps - 1)) * count
 
 
 @pytest.mark.parametrize(
     ("times", "steps"),
     [
         (rounds(8, 28.0), 8),
-        (rounds(8, 28.0)[5:-3], 8),  # one is cut at either end
+        (rounds(8, 28.0)[5:-3], 8),  # The first and the last round are incomplete.
         (rounds(2, 9.0), 2),
         (rounds(64, 80.0, count=3), 64),
-        (rounds(65, 80.0), None),  # seldom
-        (rounds(8, 28.0, count=2), None),  # twice may be chance
-        (rounds(8, 5.9), None),  # hardly longer
-        (rounds(8, 9.0), None),  # a small part of the round
+        (rounds(65, 80.0), None),  # rounds are too long
+        (rounds(8, 28.0, count=2), None),  # Two rounds may be chance.
+        (rounds(8, 5.9), None),  # The long step is hardly longer.
+        (rounds(8, 9.0), None),  # The long step is a small part of the round.
         ([3.0] * 80, None),
         ([], None),
         ([0.0] * 80, None),
-        ([20_000.0, *rounds(8, 28.0)], 8),  # the first compiles
+        ([20_000.0, *rounds(8, 28.0)], 8),  # The first step compiles.
         (([28.0] + [3.0, 3.0, 7.0, 3.0] * 2) * 10, 9),  # an update that takes longer
-        ([3.0] * 40 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 200, None),  # three, and never again
-        ([took for steps in (8, 5, 8, 3, 7, 8, 4, 6) * 4 for took in rounds(steps, 28.0, count=1)], None),  # updates end early
+        ([3.0] * 40 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 200, None),  # three rounds, and none later
+        (
+            [ms for steps in (8, 5, 8, 3, 7, 8, 4, 6) * 4 for ms in rounds(steps, 28.0, count=1)],
+            None,
+        ),  # rounds of varying length
     ],
 )
 def test_a_period_must_repeat(times: list[float], steps: int | None) -> None:

@@ -12,7 +12,7 @@ from sawtooth.ingest import children
 from sawtooth.ingest.typed import from_json, from_msgpack
 from tests.support.paths import ROOT
 
-AT_ONCE = """
+SIX_THREADS = """
 import sys, threading
 from sawtooth.analysis import result_cache
 from sawtooth.ingest.errors import SawtoothError
@@ -33,13 +33,12 @@ print(len(refused))
 
 
 def test_simultaneous_first_requests_do_not_crash_the_server() -> None:
-    """Several people who open a fresh server at once do not crash it.
+    """Six threads that decode a type for the first time do not crash the process.
 
-    msgspec publishes its information about a type before it is complete. Six threads that used it for the first time
-    crashed the process twelve times of twelve.
+    Without the lock of ``ingest.typed``, they crashed the process twelve times of twelve.
     """
     done = subprocess.run(
-        [sys.executable, "-c", AT_ONCE], env=children.environment(), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", SIX_THREADS], env=children.environment(), capture_output=True, text=True, timeout=60
     )
     assert (done.returncode, done.stdout) == (0, "6\n"), done.stderr
 
@@ -49,17 +48,17 @@ def test_a_value_of_the_wrong_type_is_refused() -> None:
     assert from_msgpack(msgspec.msgpack.encode([1.5]), list[float]) == [1.5]
     with pytest.raises(msgspec.ValidationError):
         from_json(b'["one"]', list[int])
-    # msgspec answers these with Python's own errors
-    for strange, kind in (
+    # For these, msgspec raises errors of Python.
+    for content, kind in (
         (b'["\xff"]', list[str]),
         (b"[" * 100_000, list[Any]),
     ):
         with pytest.raises(msgspec.DecodeError):
-            from_json(strange, kind)
+            from_json(content, kind)
 
 
 def test_types_are_decoded_only_in_one_module() -> None:
-    """Types are decoded in that module only, except for traces, which have their own process."""
+    """Only ``ingest.typed`` decodes into types, except for the processes of ``torch_json``."""
     for room in ("analysis", "app", "ingest"):
         for path in sorted((ROOT / room).rglob("*.py")):
             if "torch_json" in path.parts:

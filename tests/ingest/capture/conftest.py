@@ -1,6 +1,6 @@
-"""Fixtures of the recorder's tests: no profiler is left running after a test.
+"""Fixtures of the recorder's tests. No profiler runs on after a test.
 
-PyTorch is imported once for many recorded trainings.
+Many recorded trainings share one import of PyTorch.
 """
 
 import os
@@ -19,7 +19,7 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from tests.support.captured_loops import SteppingClock
 
-# The server itself is not recorded, and its loaders are not timed. Each fork has its own settings.
+# The process that imports PyTorch is not recorded. Each fork of it has its own settings.
 RECORDER = (sys.executable, "-m", "sawtooth.ingest.capture.commands", "run", "--no-sample", "--no-loader", "--after", "3600")
 
 
@@ -31,10 +31,7 @@ def no_profiler_is_left() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def recorded_python() -> Iterator[str]:
-    """Return the path of a Python for `sawtooth run` that has already imported PyTorch.
-
-    It has the recorder's hook.
-    """
+    """Return the path of a Python that has imported PyTorch and has the recorder's hook."""
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory(prefix="python-") as folder, server(Path(folder), variables, *RECORDER) as forking:
         yield forking.ready()
@@ -48,7 +45,7 @@ def several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def stepping_clock(monkeypatch: pytest.MonkeyPatch) -> "SteppingClock":
-    """Return the clock of a capture, which the test's loop advances. The sampler is scripted."""
-    from tests.support.captured_loops import use_stepping_clock  # imports PyTorch, which other tests here do without
+    """Return the clock of a capture, which the test's loop advances. The sampler is a fake."""
+    from tests.support.captured_loops import use_stepping_clock  # imports PyTorch, which other tests do not need
 
     return use_stepping_clock(monkeypatch)

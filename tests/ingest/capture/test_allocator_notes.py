@@ -1,7 +1,4 @@
-"""Tests of the allocator's counters in a profile's trace, at its beginning and end.
-
-They are the number of requests to the driver, and the reserved memory.
-"""
+"""Tests of the allocator's counters in a trace, at the beginning and end of the profile."""
 
 from __future__ import annotations
 
@@ -17,30 +14,30 @@ from sawtooth.ingest.capture.devices import ALLOCATOR_KEY, SETTINGS, AllocatorNo
 from sawtooth.ingest.capture.profiler import StepProfiler
 
 
-class Counted:
+class CountingAllocator:
     """A GPU whose allocator reports one more retry at each query."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.queries = 0
 
     def memory_stats(self) -> dict[str, int]:
-        self.asked += 1
-        return {"num_alloc_retries": self.asked, "reserved_bytes.all.peak": 9 << 30, "active.all.peak": 7}
+        self.queries += 1
+        return {"num_alloc_retries": self.queries, "reserved_bytes.all.peak": 9 << 30, "active.all.peak": 7}
 
 
 def gpu(*, used: bool = True) -> Any:
-    counted = Counted()
+    allocator = CountingAllocator()
     return SimpleNamespace(
-        cuda=SimpleNamespace(is_initialized=lambda: used, current_device=lambda: 1, memory_stats=counted.memory_stats)
+        cuda=SimpleNamespace(is_initialized=lambda: used, current_device=lambda: 1, memory_stats=allocator.memory_stats)
     )
 
 
 def test_allocator_notes_are_written_at_the_end_of_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: dict[str, str] = {}
-    profiler = SimpleNamespace(add_metadata_json=said.__setitem__)
+    metadata: dict[str, str] = {}
+    profiler = SimpleNamespace(add_metadata_json=metadata.__setitem__)
     monkeypatch.setenv(SETTINGS[1], "expandable_segments:True")
     AllocatorNotes(gpu()).write(profiler)
-    assert json.loads(said[ALLOCATOR_KEY]) == {
+    assert json.loads(metadata[ALLOCATOR_KEY]) == {
         "device": 1,
         "settings": "expandable_segments:True",
         "began": {"num_alloc_retries": 1, "reserved_bytes.all.peak": 9 << 30},
@@ -48,23 +45,23 @@ def test_allocator_notes_are_written_at_the_end_of_the_profile(monkeypatch: pyte
     }
 
 
-@pytest.mark.parametrize("of", [gpu(used=False), object(), None])
-def test_a_process_without_a_gpu_writes_no_allocator_notes(of: Any) -> None:
-    said: dict[str, str] = {}
-    AllocatorNotes(of).write(SimpleNamespace(add_metadata_json=said.__setitem__))
+@pytest.mark.parametrize("torch_module", [gpu(used=False), object(), None])
+def test_a_process_without_a_gpu_writes_no_allocator_notes(torch_module: Any) -> None:
+    metadata: dict[str, str] = {}
+    AllocatorNotes(torch_module).write(SimpleNamespace(add_metadata_json=metadata.__setitem__))
     AllocatorNotes(gpu()).write(object())
-    assert said == {}
+    assert metadata == {}
 
 
 @pytest.mark.parametrize("steps", [3, 2])
 def test_the_trace_contains_allocator_notes_for_every_end_of_a_profile(
     steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = Counted()
+    allocator = CountingAllocator()
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "memory_stats", counted.memory_stats)
+    monkeypatch.setattr(torch.cuda, "memory_stats", allocator.memory_stats)
     profiler = StepProfiler(torch, tmp_path / "trace.json", warmup=1, active=2)
     for _ in range(steps):
         torch.ones(4).cos()
@@ -72,4 +69,4 @@ def test_the_trace_contains_allocator_notes_for_every_end_of_a_profile(
     profiler.stop()
     notes = json.loads((tmp_path / "trace.json").read_text())[ALLOCATOR_KEY]
     assert (notes["began"]["num_alloc_retries"], notes["ended"]["num_alloc_retries"]) == (1, 2)
-    assert counted.asked == 2, "the profiled steps are not held up"
+    assert allocator.queries == 2, "a query takes time, so there is none during the profiled steps"

@@ -1,4 +1,4 @@
-"""Tests of the stages of a batch: samples, collating and padding."""
+"""Tests of the times of samples and collating, and of the padding of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sawtooth.ingest.manifest import UserFacts
 
 
 class Rows:
-    """Rows of lengths 1 to 4 in turn, each made in ``sample_s``."""
+    """A dataset of rows with lengths 1 to 4 in turn. Each row takes ``sample_s``."""
 
     def __init__(self, sample_s):
         self.sample_s = sample_s
@@ -30,19 +30,19 @@ class Rows:
 
 
 class Stream:
-    """The same rows as an iterable dataset, which its workers divide."""
+    """The rows of ``Rows`` as an iterable dataset, which the workers share."""
 
     def __init__(self, sample_s):
         self.rows = Rows(sample_s)
 
     def __iter__(self):
         info = pytest.importorskip("torch.utils.data").get_worker_info()
-        first, of = (info.id, info.num_workers) if info is not None else (0, 1)
-        return (self.rows[index] for index in range(first, 96, of))
+        first, step = (info.id, info.num_workers) if info is not None else (0, 1)
+        return (self.rows[index] for index in range(first, 96, step))
 
 
 class Padded:
-    """A callable that collates rows in ``seconds``, padded to the longest."""
+    """A callable that takes ``seconds`` to collate rows, padded to the length of the longest."""
 
     def __init__(self, seconds):
         self.seconds = seconds
@@ -55,7 +55,7 @@ class Padded:
 
 
 def timed_facts(folder, make):
-    """Return the facts of a loader that ``make`` makes of torch.utils.data, one epoch of which is loaded."""
+    """Return the facts of the loader ``make(torch.utils.data)`` after one epoch."""
     data = pytest.importorskip("torch.utils.data")
     from torch.utils.data._utils import fetch
 
@@ -69,10 +69,10 @@ def timed_facts(folder, make):
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
-    ("sample_s", "collate_s", "stage", "said"),
+    ("sample_s", "collate_s", "stage", "words"),
     [(0.0, 0.02, "collate", "collating takes"), (0.004, 0.0, "sample", "a sample waits")],
 )
-def test_the_slowest_stage_is_the_limit(tmp_path, workers, sample_s, collate_s, stage, said):
+def test_the_slowest_stage_is_the_limit(tmp_path, workers, sample_s, collate_s, stage, words):
     facts = timed_facts(
         tmp_path,
         lambda data: data.DataLoader(
@@ -81,7 +81,7 @@ def test_the_slowest_stage_is_the_limit(tmp_path, workers, sample_s, collate_s, 
     )
     assert limiting_stage(facts) == stage
     title, advice = loader_limit(facts)
-    assert said in title and ("Vectorise" in advice.sentence) is (stage == "collate")
+    assert words in title and ("Vectorise" in advice.sentence) is (stage == "collate")
     assert ("Padded.__call__" if stage == "collate" else "Rows.__getitem__") in title and "test_batch_stages.py:" in title
     assert facts.loader_padding == pytest.approx(1 - 2.5 / 4)  # lengths 1 to 4, padded to 4
     assert ("groups samples of similar length" in advice.sentence) is (stage == "collate")
@@ -98,7 +98,7 @@ def test_collating_of_an_iterable_dataset_is_separated_from_its_samples(tmp_path
         ),
     )  # fmt: skip
     assert limiting_stage(facts) == "collate" and facts.loader_collate_ms >= 20
-    # It is not the __getitem__ of PyTorch's base class.
+    # The code is that of the dataset, and not the __getitem__ of PyTorch's base class.
     assert facts.loader_sample_code is not None and "test_batch_stages.py" in facts.loader_sample_code
 
 
@@ -119,7 +119,11 @@ def test_a_sampler_that_groups_lengths_gives_no_padding(tmp_path):
         ([([1.0], 3), ([2.0], 4)], [[1.0], [2.0]], 0),
         ([1, 2, 3], [1, 2, 3], 0),
         ([[1, 2], [1, 2, 3, 4]], [[1, 2], [1, 2, 3, 4]], 0),  # not padded
-        ([[[0.0] * 8] * 2, [[0.0] * 8] * 4], [[[0.0] * 8] * 4] * 2, 0.25),  # the steps of a sequence, not their features
+        (
+            [[[0.0] * 8] * 2, [[0.0] * 8] * 4],
+            [[[0.0] * 8] * 4] * 2,
+            0.25,
+        ),  # The steps of a sequence are padded, and not the features.
         (["a", "bcd"], ["a", "bcd"], 0),
         ([], [], 0),
     ],

@@ -1,7 +1,4 @@
-"""Tests of evaluations and checkpoints checkpoints between steps, and of a compiler near the recorder.
-
-The compiler's test is here because loading PyTorch's takes seconds.
-"""
+"""Tests of evaluations and checkpoints between steps, and of torch.compile with the recorder."""
 
 import inspect
 import threading
@@ -29,10 +26,7 @@ def test_evaluation_is_counted_once_per_outermost_module(monkeypatch: pytest.Mon
 
 
 def test_checkpoints_of_the_training_are_counted_and_unchanged(tmp_path: Path) -> None:
-    """The training's own checkpoints are counted and checkpoints as before.
-
-    A save in the background, such as torch.distributed.checkpoint.async_save, does not delay a step.
-    """
+    """A save in a background thread is not counted, because it does not delay a step."""
     between, plain = BetweenSteps(), torch.save
     leave = between.watch_saving(torch)
     try:
@@ -71,7 +65,7 @@ def test_a_compiled_function_is_compiled_once_although_it_evaluates(monkeypatch:
 
 
 def test_a_compiled_step_is_marked_without_compiler_warnings(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    """Dynamo traced the hook, and its warning about the hook's clock was in the training's own output."""
+    """If Dynamo traced the hook, the training's output would have a warning about the hook's clock."""
     from torch.optim import optimizer as optimizers
 
     weight = torch.nn.Parameter(torch.zeros(2))
@@ -92,7 +86,7 @@ def test_a_compiled_step_is_marked_without_compiler_warnings(tmp_path: Path, rec
 
 
 def test_the_compiler_skips_the_recorder_outside_graphs(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
-    """Dynamo compiled the recorder's functions between the training's, and warned of their clocks."""
+    """If Dynamo compiled the recorder's functions, the output would have warnings about their clocks."""
     from torch._dynamo import trace_rules
     from torch.optim import optimizer as optimizers
     from torch.utils.data import DataLoader, dataloader

@@ -1,4 +1,4 @@
-"""Tests of the capture helper when loops are short or fail: the training is not disturbed."""
+"""Tests of the capture helper with short or failing loops, which it does not disturb."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def test_too_few_steps_say_how_many_are_needed(
     with profile(tmp_path / "x", sampler=False) as capture:
         train(capture, stepping_clock, 5)
     assert capture.path is None and list(tmp_path.iterdir()) == []
-    said = capsys.readouterr().err
-    assert "after 5 steps, but 38 are needed" in said  # 10 skipped + 20 timed + 3 + 5 profiled
-    assert "profile(steps=…)" in said
+    message = capsys.readouterr().err
+    assert "after 5 steps, but 38 are needed" in message  # 10 skipped + 20 timed + 3 + 5 profiled
+    assert "profile(steps=…)" in message
 
 
 def test_a_loop_that_ends_while_timed_is_not_called_too_short(
@@ -45,11 +45,11 @@ def test_a_loop_that_ends_while_timed_is_not_called_too_short(
 ) -> None:
     with profile(tmp_path / "x", sampler=False) as capture:
         train(capture, stepping_clock, 60)
-    said = capsys.readouterr().err
-    assert capture.path is not None or ("ended after 60 steps, while it was timed" in said and "are needed" not in said)
+    message = capsys.readouterr().err
+    assert capture.path is not None or ("ended after 60 steps, while it was timed" in message and "are needed" not in message)
 
 
-DIES = """
+KILLED_TRAINING = """
 import os, signal, sys, time, torch
 from pathlib import Path
 from sawtooth.app.jobs.ingest_files import bring_in, files_of
@@ -68,12 +68,12 @@ with profile(sys.argv[1]) as capture:
 
 
 def test_recorded_data_of_a_killed_job_can_be_read(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", DIES, str(tmp_path / "run")]
-    died = subprocess.run(command, env=children.environment(), cwd=ROOT, capture_output=True, timeout=120)
-    assert died.returncode == -9, died.stderr
-    (left,) = tmp_path.iterdir()
-    assert left.name.startswith("run-recording-")
-    files, is_folder = files_of(left)
+    command = [sys.executable, "-c", KILLED_TRAINING, str(tmp_path / "run")]
+    killed = subprocess.run(command, env=children.environment(), cwd=ROOT, capture_output=True, timeout=120)
+    assert killed.returncode == -9, killed.stderr
+    (recording_folder,) = tmp_path.iterdir()
+    assert recording_folder.name.startswith("run-recording-")
+    files, is_folder = files_of(recording_folder)
     (run,) = bring_in(DataFolder(tmp_path / "data").create(), files, tolerant=is_folder).runs
     assert {ref.kind for ref in run.recordings} == {"telemetry", "marks"}
 

@@ -1,4 +1,4 @@
-"""Tests of the GPU names that a training process writes, by which telemetry is matched."""
+"""Tests of the GPU ids that a training process writes, by which telemetry is matched."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def test_uuids_have_the_form_of_nvml() -> None:
 
 
 def test_a_process_without_gpu_or_with_old_pytorch_has_no_uuids() -> None:
-    assert gpu_uuids(torch_with(["ea8d"], used=False)) == {}  # asking would start CUDA in a process that may still fork
+    assert gpu_uuids(torch_with(["ea8d"], used=False)) == {}  # A query would start CUDA in a process that may still fork.
     assert gpu_uuids(torch_with([None])) == {}
     assert gpu_uuids(None) == {}
     assert current_gpu(None) is None
 
 
 def test_uuids_are_added_to_the_trace_if_the_profiler_accepts_them() -> None:
-    said: dict[str, str] = {}
-    name_gpus(SimpleNamespace(add_metadata_json=said.__setitem__), torch_with(["ea8d"]))
-    assert json.loads(said[UUIDS_KEY]) == {"0": "GPU-ea8d"}
+    metadata: dict[str, str] = {}
+    name_gpus(SimpleNamespace(add_metadata_json=metadata.__setitem__), torch_with(["ea8d"]))
+    assert json.loads(metadata[UUIDS_KEY]) == {"0": "GPU-ea8d"}
     name_gpus(object(), torch_with(["ea8d"]))
 
 

@@ -11,8 +11,8 @@ import pytest
 from sawtooth.ingest.capture.in_process import profilers
 from tests.support.paths import ROOT
 
-# A destructor that never returns stands for Kineto's, which joins a thread that a fork does not have.
-ENDS = """
+# Kineto's destructor joins a thread that a fork does not have. A destructor that never returns takes its place.
+ENDLESS_DESTRUCTOR = """
 import ctypes, sys
 from sawtooth.ingest.capture.in_process.exit_actions import skip_destructors
 libc = ctypes.CDLL(None)
@@ -26,17 +26,17 @@ sys.exit(3)
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's functions")
 def test_a_process_without_destructors_ends_with_its_code_and_output() -> None:
-    done = subprocess.run([sys.executable, "-c", ENDS], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", ENDLESS_DESTRUCTOR], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (done.returncode, sorted(done.stdout.splitlines())) == (3, ["from C", "from Python"])
 
 
 def test_only_forks_of_a_profiled_process_skip_destructors(monkeypatch: pytest.MonkeyPatch) -> None:
     skipped: list[int] = []
     monkeypatch.setattr(profilers, "skip_destructors", lambda: skipped.append(1))
-    one = profilers.Profilers()
-    one._forget_ours()
+    own_profilers = profilers.Profilers()
+    own_profilers._forget_ours()
     assert not skipped
-    with one.as_recorder():
+    with own_profilers.as_recorder():
         pass
-    one._forget_ours()
+    own_profilers._forget_ours()
     assert skipped

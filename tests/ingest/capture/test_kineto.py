@@ -1,4 +1,4 @@
-"""Tests of the end of a process after a profile, at which Kineto may wait forever for a CUDA call."""
+"""Tests of the end of a process after a profile. Kineto may wait forever for a CUDA call there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sawtooth.ingest.capture.in_process.kineto import DETACH, DETACH_CALLS, ONE_
 
 
 class CudaCalls:
-    """A stand-in for torch that counts its CUDA calls."""
+    """A fake torch that counts CUDA calls."""
 
     def __init__(self, initialized: bool = True) -> None:
         self.count = 0
@@ -44,7 +44,7 @@ def test_a_profile_that_runs_at_exit_leaves_cupti_attached(calls: CudaCalls) -> 
 
     detaching.before_exit()
 
-    assert os.environ[DETACH] == "0"  # Kineto reads it when the profile ends.
+    assert os.environ[DETACH] == "0"  # Kineto reads the variable when the profile ends.
     assert calls.count == 0
 
 

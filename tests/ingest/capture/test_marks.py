@@ -21,7 +21,7 @@ def lines_of(path: Path) -> list[dict[str, object]]:
 
 
 def test_wall_times_of_marks_ignore_clock_steps(tmp_path: Path) -> None:
-    clock, wall = Clock(), iter([1_700_000_000_000_000_000])  # asked once: later steps of the wall clock do not matter
+    clock, wall = Clock(), iter([1_700_000_000_000_000_000])  # The wall clock is read once.
     writer = MarkWriter(tmp_path / "marks.jsonl", rank=3, recorder="1.2", wall_ns=lambda: next(wall), monotonic_ns=clock)
     for index in range(3):
         clock.now_ns += 250_000_000
@@ -40,8 +40,8 @@ def test_a_killed_job_loses_at_most_one_second_of_marks(tmp_path: Path) -> None:
     for index in range(25):
         clock.now_ns += FLUSH_NS // 10
         writer.mark(index, phase="profile")
-    kept = lines_of(tmp_path / "marks.jsonl")[1:]
-    assert 15 <= len(kept) < 25
+    flushed_marks = lines_of(tmp_path / "marks.jsonl")[1:]
+    assert 15 <= len(flushed_marks) < 25
     writer.close()
     writer.close()
     assert [mark["i"] for mark in lines_of(tmp_path / "marks.jsonl")[1:]] == list(range(25))

@@ -19,7 +19,7 @@ def write_batches(folder, pid, workers, lines, dataset="train:100", parent=None)
     (folder / f"batches-{pid}.jsonl").write_text("\n".join(text) + "\n")
 
 
-FIRST = (4, 900_000_000, 1, 0, 0)  # imports, a cold cache
+FIRST = (4, 900_000_000, 1, 0, 0)  # The first batch takes long, because of imports and a cold cache.
 
 
 def test_fetchers_are_unchanged_if_pinning_cannot_be_timed(tmp_path, monkeypatch):
@@ -45,17 +45,16 @@ def test_pinning_is_timed_once_per_batch(tmp_path):
     write_batches(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
     loading = batch_files.read_loading(tmp_path)
     cost = loading.cost
-    assert 0.010 <= cost.pin_s < 0.1  # five parts of 2 ms: two lists and three numbers
+    assert 0.010 <= cost.pin_s < 0.1  # Two lists and three numbers take 2 ms each.
     assert len((next(tmp_path.glob("pins-*.txt"))).read_text().splitlines()) == 5
     assert batch_files.facts_of(loading)["loader_pin_ms"] == pytest.approx(1e3 * cost.pin_s)
 
 
 @pytest.mark.parametrize(("since_ms", "pin_ms"), [(6, 16), (40, 20)])
 def test_time_of_the_pinning_thread_between_batches_counts(tmp_path, since_ms, pin_ms):
-    """The pinning thread's time between two batches counts up to the time of pinning itself.
+    """The pinning thread's time between two batches counts, but at most as much as the time of pinning.
 
-    There are 10 ms of pinning, and 6 ms between two batches that were ready. If none was ready, the thread may have
-    waited.
+    Pinning takes 10 ms. In a longer time between two batches, the thread may have waited for a batch.
     """
     lines = [f"10000000 {since_ms * 1_000_000 + wait * 1_000_000}" for wait in range(20)]
     (tmp_path / "pins-1.txt").write_text("\n".join(["90000000 0", *lines, ""]))
@@ -63,9 +62,9 @@ def test_time_of_the_pinning_thread_between_batches_counts(tmp_path, since_ms, p
 
 
 def test_the_first_batch_of_a_pinning_thread_has_no_predecessor(tmp_path):
-    """The first batch of a pinning thread has no time since another batch.
+    """Each epoch has its own thread.
 
-    Each epoch has its own thread. If the first batch had a time of 0 ns, it would be the shortest wait of pinning.
+    With a time of 0 ns, the first batch would have the shortest wait of pinning.
     """
     module = SimpleNamespace(pin_memory=lambda data, device=None: data)
     batches.watch_pinning(module, tmp_path)

@@ -1,4 +1,4 @@
-"""Tests of what a profile costs a training: its early end, and the steps that it slows."""
+"""Tests of the early end of an expensive profile, and of the steps that a profile slows."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Process:
     def limit(self, *, after_first: bool = False) -> EventLimit:
         return EventLimit(after_first=after_first, memory=lambda: self.memory, clock=lambda: self.now)
 
-    def steps_until_full(self, limit: EventLimit, most: int = 50) -> int:
-        for step in range(1, most):
+    def steps_until_full(self, limit: EventLimit, max_steps: int = 50) -> int:
+        for step in range(1, max_steps):
             self.memory += int(self.events * EVENT_BYTES)
             self.now += 1.0
             if limit.is_reached():
                 return step
-        return most
+        return max_steps
 
 
 @pytest.mark.parametrize(("share", "steps"), [(2.0, 2), (0.3, 3), (0.11, 9), (0.001, 50)])
@@ -55,12 +55,12 @@ def test_memory_that_grows_faster_than_operators_can_run_is_the_trainings_own() 
         assert not limit.is_reached()
 
 
-@pytest.mark.parametrize("grown_in", [1, 2, 4])
-def test_memory_that_grows_in_one_step_only_is_the_trainings_own(grown_in: int) -> None:
+@pytest.mark.parametrize("grown_step", [1, 2, 4])
+def test_memory_that_grows_in_one_step_only_is_the_trainings_own(grown_step: int) -> None:
     process = Process(0.01 * MAX_EVENTS)
     limit = process.limit()
     for step in range(1, 6):
-        process.memory += int(process.events * EVENT_BYTES) + (int(0.8 * MAX_EVENTS * EVENT_BYTES) if step == grown_in else 0)
+        process.memory += int(process.events * EVENT_BYTES) + (int(0.8 * MAX_EVENTS * EVENT_BYTES) if step == grown_step else 0)
         process.now += 1.0
         assert not limit.is_reached()
     assert limit.events() <= 0.15 * MAX_EVENTS
@@ -68,14 +68,14 @@ def test_memory_that_grows_in_one_step_only_is_the_trainings_own(grown_in: int) 
 
 def test_freed_memory_is_not_taken_for_operators() -> None:
     limit = EventLimit()
-    for count in (8, 24, 40):  # batches of a training: the process's memory grows and is freed at the end of the step
+    for count in (8, 24, 40):  # The memory of a batch is freed at the end of the step.
         blocks = [bytearray(2_000_000) for _ in range(count)]
         del blocks
         limit.is_reached()
     assert limit.events() * EVENT_BYTES < 2_000_000
-    kept = [bytearray(4_000) for _ in range(20_000)]
+    profile_memory = [bytearray(4_000) for _ in range(20_000)]
     limit.is_reached()
-    assert limit._memory() - limit._first_memory > 70_000_000 and kept
+    assert limit._memory() - limit._first_memory > 70_000_000 and profile_memory
 
 
 def test_ranks_end_at_the_step_that_the_first_rank_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_a_long_end_of_a_profile_is_noted_in_the_next_marks(tmp_path: Path, monk
         cost._limit.is_reached()
     with cost.ending([0, 1], 5):
         pass
-    assert profile_cost.cost_messages(tmp_path) == [], "a short pause of a whole profile"
+    assert profile_cost.cost_messages(tmp_path) == [], "a short pause for a whole profile is not reported"
     assert [cost.slows(0) for _ in range(3)] == [True, True, False] and cost.slows(1) and not cost.slows(2)
     cost._limit.steps = 3
     with cost.ending([0], 5):
@@ -124,4 +124,4 @@ def test_the_results_of_a_profile_are_freed_at_its_end(tmp_path: Path) -> None:
     torch.ones(4) + torch.ones(4)
     results = weakref.ref(profiler._profiler.profiler)
     profiler.stop()
-    assert results() is None, "else they stay until a garbage collection stops a later step"
+    assert results() is None, "otherwise a garbage collection would free the results during a later step"

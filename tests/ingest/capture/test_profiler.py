@@ -29,12 +29,17 @@ def test_a_profile_without_limit_records_until_it_is_stopped(tmp_path: Path) -> 
     profiler.stop()
     names = names_in(tmp_path / "trace.part")
     assert "aten::add" in names
-    assert not any(name.startswith("ProfilerStep") for name in names), "nobody has told where a step ends"
+    assert not any(name.startswith("ProfilerStep") for name in names), "the profiler does not know where a step ends"
 
 
 def test_the_profile_starts_after_the_warm_up_steps(tmp_path: Path) -> None:
     profiler = StepProfiler(torch, tmp_path / "trace.json", warmup=1, active=2)
-    for operation in (torch.cos, torch.sin, torch.exp, torch.tan):  # the first warms up, the last comes after the profile
+    for operation in (
+        torch.cos,
+        torch.sin,
+        torch.exp,
+        torch.tan,
+    ):  # The first operation is in the warm-up, and the last one is after the profile.
         operation(torch.ones(4))
         profiler.step()
     profiler.stop()
@@ -52,7 +57,7 @@ def test_a_cancelled_profile_is_never_written(tmp_path: Path, monkeypatch: pytes
         profiler.abandon()
     assert written == []
     StepProfiler(torch, tmp_path / "trace.json").stop()
-    assert written == [str(tmp_path / "trace.json")], "and one that is not is"
+    assert written == [str(tmp_path / "trace.json")], "a profile that is not cancelled is written"
 
 
 def _torch_with_gpu(*, begun: bool = False, fails: bool = False) -> tuple[Any, list[Any]]:
@@ -78,13 +83,13 @@ def test_a_memory_snapshot_is_stored_next_to_the_recording(tmp_path: Path) -> No
         history.end(tmp_path / f"memory-rank{rank}.pickle")
         history.end(tmp_path / "again.pickle")
         assert states == [False, True, False]
-    said = keep_snapshots(tmp_path, tmp_path / "run.sawtooth")
+    messages = keep_snapshots(tmp_path, tmp_path / "run.sawtooth")
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["run-memory-rank0.pickle", "run-memory-rank1.pickle"]
-    assert f"`sawtooth memory {tmp_path / 'run-memory-rank1.pickle'}`" in said[1]
+    assert f"`sawtooth memory {tmp_path / 'run-memory-rank1.pickle'}`" in messages[1]
 
 
 def test_the_snapshot_of_a_training_that_ends_in_its_profile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end may be an allocation that failed, and the snapshot shows what it lacked."""
+    """The training may end with a failed allocation, which the snapshot explains."""
     ends: list[tuple[str, Path | None]] = []
     monkeypatch.setattr(MemoryHistory, "end", lambda self, path=None: ends.append(("memory", path)))
     monkeypatch.setattr(torch.profiler.profile, "stop", lambda self: ends.append(("profile", None)))

@@ -1,4 +1,4 @@
-"""Tests of the recorder wheel: it is complete and runs without other packages."""
+"""Tests of the recorder's wheel, which is complete and runs without other packages."""
 
 import ast
 import json
@@ -26,7 +26,7 @@ print(json.dumps([sorted(name for name in others if not name.startswith("_")), s
 
 
 @pytest.fixture(scope="module")
-def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the unpacked wheel of the recorder."""
     folder = tmp_path_factory.mktemp("recorder")
     command = [
@@ -46,24 +46,24 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_recorder_imports_only_the_standard_library(unpacked: Path) -> None:
-    command = [sys.executable, "-I", "-S", "-c", PRINT_IMPORTS, str(unpacked)]
+def test_recorder_imports_only_the_standard_library(unpacked_wheel: Path) -> None:
+    command = [sys.executable, "-I", "-S", "-c", PRINT_IMPORTS, str(unpacked_wheel)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     others, file = json.loads(done.stdout)
-    assert others == [] and str(unpacked) in file
+    assert others == [] and str(unpacked_wheel) in file
 
 
-def test_files_are_valid_python_3_10(unpacked: Path) -> None:
-    files = sorted(unpacked.rglob("*.py"))
+def test_files_are_valid_python_3_10(unpacked_wheel: Path) -> None:
+    files = sorted(unpacked_wheel.rglob("*.py"))
     assert len(files) > 25, "the wheel lacks files"
     for path in files:
         ast.parse(path.read_text(encoding="utf-8"), feature_version=OLDEST_PYTHON)
 
 
-def test_help_and_version_name_the_recorder(unpacked: Path) -> None:
+def test_help_and_version_name_the_recorder(unpacked_wheel: Path) -> None:
     code = "import sys; sys.path.insert(0, sys.argv.pop(1)); from sawtooth.ingest.capture.commands import main; main()"
-    command = [sys.executable, "-I", "-S", "-c", code, str(unpacked)]
+    command = [sys.executable, "-I", "-S", "-c", code, str(unpacked_wheel)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0
     assert "This is only the recorder." in done.stdout

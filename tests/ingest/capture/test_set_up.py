@@ -28,7 +28,7 @@ def test_a_profile_contains_the_set_variables(tmp_path: Path, monkeypatch) -> No
     monkeypatch.setenv("WANDB_API_KEY", "secret")
     StepProfiler(torch, tmp_path / "trace.json").stop()
     text = (tmp_path / "trace.json").read_text()
-    noted = json.loads(text)[SET_UP_KEY]
-    assert noted["torch"] == str(torch.__version__)
-    assert noted["environment"]["OMP_NUM_THREADS"] == "1"
+    set_up = json.loads(text)[SET_UP_KEY]
+    assert set_up["torch"] == str(torch.__version__)
+    assert set_up["environment"]["OMP_NUM_THREADS"] == "1"
     assert "WANDB_API_KEY" not in text

@@ -1,4 +1,4 @@
-"""Tests of a profile in a thread that ends, or that another thread tries to end."""
+"""Tests of a profile whose thread ends, or which another thread tries to end."""
 
 import json
 import subprocess
@@ -13,8 +13,8 @@ from sawtooth.ingest.capture.in_process.profilers import PROFILERS
 from sawtooth.ingest.capture.profiler import StepProfiler
 from tests.support.paths import ROOT
 
-# Without the handling of threads, the first and the third of these processes crash at their end (SIGSEGV).
-ENDS = """
+# If the recorder ignored threads, this process would crash at its end for two of the three values of ``which`` (SIGSEGV).
+PROFILED_THREAD = """
 import _thread, sys, threading, time
 import torch
 from sawtooth.ingest.capture.profiler import StepProfiler
@@ -45,7 +45,7 @@ sys.exit(3)
 
 @pytest.mark.parametrize(("which", "written"), [("stopped", True), ("not by threading", False), ("never stopped", True)])
 def test_a_process_whose_profiled_thread_has_ended_does_not_crash(tmp_path: Path, which: str, written: bool) -> None:
-    (tmp_path / "ends.py").write_text(ENDS)
+    (tmp_path / "ends.py").write_text(PROFILED_THREAD)
     words = [sys.executable, "ends.py", which]
     done = subprocess.run(words, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (3, "end\n"), done.stderr

@@ -1,7 +1,4 @@
-"""Tests of structured logs of torch.compile: breaks, recompilations and compile times.
-
-Truncated and hostile lines affect only themselves.
-"""
+"""Tests of breaks, recompilations and compile times in structured logs of torch.compile."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ BREAK = (
     "\tGraph break in user code at /home/me/train.py:8\n\tGraph Break Reason: Encountered graph break when attempting to trace CALL: a call:\n\t\n"
     "\tUnsupported Tensor.item() call\n\t  Explanation: no\n\t  Hint: Keep it a tensor.\n"
 )
-AGAIN = (
+RECOMPILED = (
     'V1122 04:25:11.000000 20723 torch/_dynamo/guards.py:5400] {"artifact": {"name": "recompile_reasons", "encoding": "json"}, "frame_id": 0, '
     '"frame_compile_id": 1, "has_payload": "8b"}\n\t["0/0: tensor \'x\' size mismatch at index 0. expected 3, actual 4"]\n'
 )
@@ -49,17 +46,27 @@ def ask(tmp_path):
 
 def test_breaks_recompilations_and_compile_times_are_read(ask):
     events, recording = ask(
-        HEAD + BREAK + AGAIN + COMPILED,
+        HEAD + BREAK + RECOMPILED + COMPILED,
         'SELECT kind, compile_id, time_ns, dur_ns, "function", file, line, reason, hint FROM compile_events',
         "SELECT kind, clock, first_ns FROM recording",
     )
-    at = 1_795_321_510_341_354_000  # of the event before them
+    head_ns = 1_795_321_510_341_354_000  # Breaks and recompilations get the time of the last event with a time.
     assert events == [
-        ("graph_break", "0/0", at, None, None, "/home/me/train.py", 8, "Unsupported Tensor.item() call", "Keep it a tensor."),
+        (
+            "graph_break",
+            "0/0",
+            head_ns,
+            None,
+            None,
+            "/home/me/train.py",
+            8,
+            "Unsupported Tensor.item() call",
+            "Keep it a tensor.",
+        ),
         (
             "recompile",
             "0/1",
-            at,
+            head_ns,
             None,
             None,
             None,
@@ -69,7 +76,7 @@ def test_breaks_recompilations_and_compile_times_are_read(ask):
         ),
         ("compile", "0/1", 1_795_321_510_500_000_000, 1_250_000_000, "forward", "/home/me/train.py", 3, None, None),
     ]
-    assert recording == [("compile", "unix", at)]
+    assert recording == [("compile", "unix", head_ns)]
 
 
 @pytest.mark.parametrize("count", [1, 5, 20])
@@ -85,9 +92,9 @@ def test_planted_breaks_are_counted_exactly(ask, count):
 
 
 def test_only_incomplete_entries_are_lost(ask):
-    torn = COMPILED.replace('"co_firstlineno": 3', '"co_firstlineno": "three"')
+    invalid_entry = COMPILED.replace('"co_firstlineno": 3', '"co_firstlineno": "three"')
     events, notes = ask(
-        HEAD + torn + "\x00\xff<script>\n" + BREAK + AGAIN[: len(AGAIN) - 30],
+        HEAD + invalid_entry + "\x00\xff<script>\n" + BREAK + RECOMPILED[: len(RECOMPILED) - 30],
         "SELECT kind, reason FROM compile_events",
         "SELECT key, count FROM diagnostics",
     )
@@ -97,12 +104,12 @@ def test_only_incomplete_entries_are_lost(ask):
 
 
 def test_absurd_numbers_are_unknown(ask):
-    odd = (
+    absurd_entry = (
         COMPILED.replace("1795321510.5", "-1e300")
         .replace("1.25", "1e300")
         .replace('"co_firstlineno": 3', '"co_firstlineno": 99999999999')
     )
-    (events,) = ask(HEAD + odd, "SELECT time_ns, dur_ns, line FROM compile_events")
+    (events,) = ask(HEAD + absurd_entry, "SELECT time_ns, dur_ns, line FROM compile_events")
     assert events == [(1_795_321_510_341_354_000, None, None)]
 
 
@@ -124,7 +131,7 @@ def test_a_folder_is_ingested_with_its_compile_logs(tmp_path):
     assert [shown for _, shown in files_of(tmp_path)[0]] == ["dedicated_log_torch_trace_abc.log", f"{tmp_path.name}/trace.json"]
 
 
-@pytest.mark.skipif(not (SHARED / "formats" / "tlparse_simple.log").exists(), reason="the shared files are not at hand")
+@pytest.mark.skipif(not (SHARED / "formats" / "tlparse_simple.log").exists(), reason="needs the shared files")
 def test_a_log_of_2024(ask):
     (events,) = ask(
         (SHARED / "formats" / "tlparse_simple.log").read_bytes(),

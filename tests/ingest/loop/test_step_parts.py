@@ -1,4 +1,4 @@
-"""Tests of a step's parts by its marks, computed by hand."""
+"""Tests of the parts of a step. The expected times were computed by hand."""
 
 import pytest
 
@@ -8,9 +8,9 @@ MS = 1_000_000
 
 
 def epochs(long_ms: float = 0.0, phase: str = "train") -> list[StepSpan]:
-    """Return four epochs of ten steps, with 8 ms of work each.
+    """Return four epochs of ten steps, with 8 ms of work in each step.
 
-    They wait 2 ms, and 52 ms before the first of each epoch. The fifth step of each epoch takes ``long_ms`` longer.
+    The first step of an epoch waits 52 ms for its batch, and other steps wait 2 ms. The sixth step of each epoch takes ``long_ms`` longer.
     """
     steps = []
     for step in range(40):
@@ -31,17 +31,17 @@ def test_waits_for_first_batches_are_part_of_all_waits() -> None:
 @pytest.mark.parametrize(("phase", "kind"), [("eval", "evaluation"), ("checkpoint", "checkpoint"), ("train", "unknown")])
 def test_rare_work_is_separate_unless_the_profile_shows_it(phase: str, kind: str) -> None:
     steps = epochs(200.0, phase)
-    parts, of_gpu, shown = (
+    parts, gpu_parts, parts_of_shown = (
         step_parts(steps, profiled, cpu_only=cpu_only) for profiled, cpu_only in (([], True), ([], False), (steps[3:8], True))
     )
-    assert parts is not None and of_gpu is not None and shown is not None
+    assert parts is not None and gpu_parts is not None and parts_of_shown is not None
     assert parts.apart_ms == ((kind, pytest.approx(20.0)),)
-    assert of_gpu.apart_ms == (parts.apart_ms if kind != "unknown" else ())
-    assert (shown.apart_ms, shown.profiled_apart_ms) == ((), pytest.approx(40.0))
+    assert gpu_parts.apart_ms == (parts.apart_ms if kind != "unknown" else ())
+    assert (parts_of_shown.apart_ms, parts_of_shown.profiled_apart_ms) == ((), pytest.approx(40.0))
 
 
 def test_the_first_batch_after_an_evaluation_belongs_to_the_next_step() -> None:
-    """An evaluation of 300 ms is no part of a step, but the 50 ms for the next epoch's first batch are."""
+    """An evaluation takes 300 ms, and the wait for the next epoch's first batch 50 ms."""
     spans = [StepSpan(0, 10 * MS, "train"), StepSpan(1, 350 * MS, "eval", 50 * MS, 50 * MS), StepSpan(2, 10 * MS, "train")]
     moved = with_first_waits(spans, {"eval"})
     assert [(span.ns // MS, span.first_ns // MS) for span in moved] == [(10, 0), (300, 0), (60, 50)]

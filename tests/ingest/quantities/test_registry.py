@@ -1,7 +1,4 @@
-"""Tests of the registry of sampled quantities: every row is complete.
-
-Every source's name belongs to one quantity, and impossible values are dropped.
-"""
+"""Tests of the registry of sampled quantities, and of impossible values, which are dropped."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.schema import DataFolder
 
-# A unit in a column's name is the row's unit
+# Column names end with a unit.
 UNIT_OF_SUFFIX = {
     "pct": "percent",
     "bytes": "bytes",
@@ -44,20 +41,20 @@ def test_every_row_is_complete(quantity: Quantity) -> None:
     assert quantity.unit == UNIT_OF_SUFFIX[quantity.column.rsplit("_", 1)[1]]
     assert quantity.label and quantity.about[0].isupper()
     assert quantity.panel is None or quantity.panel in PANELS
-    assert "nvml_jsonl" in quantity.names, "what the sampler writes as plain lines is read again"
+    assert "nvml_jsonl" in quantity.names, "plain lines of the sampler can be read"
     if quantity.column in COLUMNS:
-        assert len(quantity.names["sawtooth_exporter"]) == 1, "the sampler exports it under one name"
+        assert len(quantity.names["sawtooth_exporter"]) == 1, "the sampler exports a quantity under one name"
     assert possible_value(quantity.column, quantity.range.low) == quantity.range.low
     assert possible_value(quantity.column, quantity.range.high) == quantity.range.high
-    for beyond in (quantity.range.low - 1, quantity.range.high * 1.01, math.nan, math.inf, -math.inf, 10**400, True):
-        assert possible_value(quantity.column, beyond) is None
+    for impossible in (quantity.range.low - 1, quantity.range.high * 1.01, math.nan, math.inf, -math.inf, 10**400, True):
+        assert possible_value(quantity.column, impossible) is None
 
 
 def test_a_name_belongs_to_one_quantity() -> None:
     sources = {source for quantity in QUANTITIES for source in quantity.names}
     for source in sources:
-        named = [name for quantity in QUANTITIES for name in quantity.names.get(source, {})]
-        assert len(named) == len(set(named)) == len(names_in(source)), source
+        source_names = [name for quantity in QUANTITIES for name in quantity.names.get(source, {})]
+        assert len(source_names) == len(set(source_names)) == len(names_in(source)), source
     assert len(BY_COLUMN) == len(QUANTITIES) + len(HOST)
     labels = [quantity.label for quantity in QUANTITIES]
     assert len(labels) == len(set(labels))
@@ -86,5 +83,5 @@ def test_an_impossible_sample_of_nvml_is_missing_and_counted(tmp_path: Path) -> 
     con = duckdb.connect(str(folder.recording_file(ref.id)), read_only=True)
     samples = con.execute("SELECT util_pct, power_w, sm_occupancy_pct FROM samples ORDER BY time_ns").fetchall()
     assert samples == [(40, 300, None), (None, None, None), (60, None, None)]
-    noted = con.execute("SELECT key, count, example FROM diagnostics").fetchall()
-    assert noted == [("blank_value", 3, "util_pct: 1, power_w: 1, sm_occupancy_pct: 1")]
+    diagnostics = con.execute("SELECT key, count, example FROM diagnostics").fetchall()
+    assert diagnostics == [("blank_value", 3, "util_pct: 1, power_w: 1, sm_occupancy_pct: 1")]

@@ -1,7 +1,4 @@
-"""Tests of the reasons for lower clocks: the same answer for rules, charts and live alerts.
-
-The reasons are NVML's bits.
-"""
+"""Tests of the reasons for lower clocks, which rules, charts and live alerts decode from NVML's bits."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ SECOND = 10**9
 def test_every_bit_of_nvml_has_a_row() -> None:
     bits = [reason.bit for reason in THROTTLE_REASONS]
     assert len(bits) == len(set(bits)) and sum(bits) == pynvml.nvmlClocksEventReasonAll
-    for of in (lambda r: r.label, lambda r: r.nvidia_smi):
-        names = [of(reason) for reason in THROTTLE_REASONS if of(reason)]
+    for name_of in (lambda r: r.label, lambda r: r.nvidia_smi):
+        names = [name_of(reason) for reason in THROTTLE_REASONS if name_of(reason)]
         assert len(names) == len(set(names))
 
 

@@ -1,4 +1,4 @@
-"""Tests of traces without a rank: their process groups and times show that they are one job."""
+"""Tests of traces without a rank, whose process groups and times show that they are one job."""
 
 from __future__ import annotations
 
@@ -13,46 +13,43 @@ from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
 
 
-def runs_of(folder: Path, traces: dict[str, ChromeTrace]) -> list[Manifest]:
+def ingested_runs(folder: Path, traces: dict[str, ChromeTrace]) -> list[Manifest]:
     data = DataFolder(folder / "data").create()
     paths = []
     for name, trace in traces.items():
         trace.top.pop("distributedInfo", None)
-        trace.top["made_for"] = name  # a trace of other bytes is another recording
+        trace.top["made_for"] = name  # Different bytes make it a different recording.
         paths.append(trace.write(folder / name))
     return bring_in(data, [(path, path.name) for path in paths]).runs
 
 
 @pytest.mark.parametrize("mesh", [False, True])
 def test_ranks_with_common_groups_are_one_job(tmp_path: Path, mesh: bool) -> None:
-    """Ranks with common groups are one job and have the names of their files.
-
-    In the mesh ranks 0 and 3 share no group; 1 and 2 connect them.
-    """
+    """In the mesh, ranks 0 and 3 have no common group, but ranks 1 and 2 connect them."""
     traces = job(4, 2, Planted(), mesh=mesh)
-    (run,) = runs_of(tmp_path, {f"rank_{i:04d}.json": traces[i] for i in (0, 3, 1, 2)})
+    (run,) = ingested_runs(tmp_path, {f"rank_{i:04d}.json": traces[i] for i in (0, 3, 1, 2)})
     assert {ref.source_name: ref.rank for ref in run.recordings} == {f"rank_{i:04d}.json": i for i in range(4)}
 
 
 def test_ranks_are_unknown_if_file_names_do_not_contain_them(tmp_path: Path) -> None:
     traces = job(3, 3, Planted())
-    (run,) = runs_of(tmp_path, {f"{name}.json": trace for name, trace in zip("abc", traces, strict=True)})
+    (run,) = ingested_runs(tmp_path, {f"{name}.json": trace for name, trace in zip("abc", traces, strict=True)})
     assert [ref.rank for ref in run.recordings] == [None, None, None]
 
 
 def test_two_profiles_of_one_process_are_two_runs(tmp_path: Path) -> None:
     first, second = job(2, 2, Planted())[0], job(2, 2, Planted())[0]
     second.top["baseTimeNanoseconds"] += 60_000_000_000
-    assert len(runs_of(tmp_path, {"first.json": first, "second.json": second})) == 2
+    assert len(ingested_runs(tmp_path, {"first.json": first, "second.json": second})) == 2
 
 
 def test_a_group_has_at_most_its_size_in_ranks(tmp_path: Path) -> None:
-    """Two jobs of two ranks each ran at the same time.
-
-    Nothing shows which two belong together, but four are too many.
-    """
+    """Two jobs of two ranks each ran at the same time. Four ranks are too many for one job."""
     traces = [*job(2, 2, Planted()), *job(2, 2, Planted(loader_us={0: 100.0}))]
-    assert sorted(len(run.recordings) for run in runs_of(tmp_path, {f"{i}.json": t for i, t in enumerate(traces)})) == [2, 2]
+    assert sorted(len(run.recordings) for run in ingested_runs(tmp_path, {f"{i}.json": t for i, t in enumerate(traces)})) == [
+        2,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("first", [[0], [0, 1]])

@@ -1,4 +1,4 @@
-"""Tests of the recorder's name in each recorded file, and of a later release's message."""
+"""Tests of the recorder's version in recorded files, and of the notice about a later release."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.fake_nvml import FakeClock, FakeNvml
 
 
 @pytest.mark.parametrize(
-    ("recorder", "here", "reported"),
+    ("recorder", "own_version", "reported"),
     [
         ("0.2.0", "0.1.0", True),
         ("0.10", "0.9.9", True),
@@ -26,11 +26,11 @@ from tests.support.fake_nvml import FakeClock, FakeNvml
         ("0.1.0", "0.2.0", False),
         ("", "0.1.0", False),
         ("a fork", "0.1.0", False),
-        ("9.0", "0", False),  # a checkout that is not installed does not know its version
+        ("9.0", "0", False),  # 0 is the version of a checkout that is not installed.
     ],
 )
-def test_a_later_release_is_reported(recorder: str, here: str, reported: bool) -> None:
-    assert (too_new(recorder, here) is not None) is reported
+def test_a_later_release_is_reported(recorder: str, own_version: str, reported: bool) -> None:
+    assert (too_new(recorder, own_version) is not None) is reported
 
 
 def marks(folder: Path, recorder: str) -> Path:
@@ -50,11 +50,12 @@ def session(folder: Path) -> Path:
 def test_marks_telemetry_and_bundles_are_checked_at_ingest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler, "recorder_version", lambda: "7.1")
     monkeypatch.setattr(recorders, "tool_version", lambda: "7.0")
-    made = {"marks.jsonl": marks(tmp_path, "8.0"), "telemetry.jsonl": session(tmp_path)}
-    described = {"name": "run", "recordings": [{"member": "sources/0001.gz", "source_name": "m.jsonl", "kind": "marks"}]}
-    manifest = {"runs": [described], "format": BUNDLE_FORMAT, "tool_version": "9.0"}
-    made["run.sawtooth"] = tmp_path / "run.sawtooth"
-    write_archive(made["run.sawtooth"], json.dumps(manifest).encode(), {"sources/0001.gz": made["marks.jsonl"]})
-    notices = bring_in(DataFolder(tmp_path / "data").create(), [(path, name) for name, path in made.items()]).notices
-    versions = {name: said.split("Sawtooth ")[1].split(",")[0] for name, _, said in (n.partition(": ") for n in notices)}
+    files = {"marks.jsonl": marks(tmp_path, "8.0"), "telemetry.jsonl": session(tmp_path)}
+    run = {"name": "run", "recordings": [{"member": "sources/0001.gz", "source_name": "m.jsonl", "kind": "marks"}]}
+    manifest = {"runs": [run], "format": BUNDLE_FORMAT, "tool_version": "9.0"}
+    files["run.sawtooth"] = tmp_path / "run.sawtooth"
+    write_archive(files["run.sawtooth"], json.dumps(manifest).encode(), {"sources/0001.gz": files["marks.jsonl"]})
+    notices = bring_in(DataFolder(tmp_path / "data").create(), [(path, name) for name, path in files.items()]).notices
+    sentences = {name: sentence for name, _, sentence in (notice.partition(": ") for notice in notices)}
+    versions = {name: sentence.split("Sawtooth ")[1].split(",")[0] for name, sentence in sentences.items()}
     assert versions == {"marks.jsonl": "8.0", "telemetry.jsonl": "7.1", "run.sawtooth": "9.0"}

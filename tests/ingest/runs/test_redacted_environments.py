@@ -1,4 +1,4 @@
-"""Tests of environments of processes in exports with --redact: they are removed completely."""
+"""Tests of exports with --redact, from which environments of processes are removed completely."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def redacted(tmp_path: Path, text: str) -> str:
     return gzip.decompress(target.read_bytes()).decode()
 
 
-def environment_of(values: int) -> dict[str, str]:
+def make_environment(values: int) -> dict[str, str]:
     return {f"VARIABLE_{i}": f'value-{i}, {{ "x" \\ [' for i in range(values)}
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1000, CHUNK_BYTES])
 def test_an_environment_is_removed_anywhere_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", chunk)
-    before = {"traceEvents": [{"ph": "X", "name": f"f{i}"} for i in range(9)], "env": environment_of(40)}
+    before = {"traceEvents": [{"ph": "X", "name": f"f{i}"} for i in range(9)], "env": make_environment(40)}
     text = redacted(tmp_path, json.dumps(before))
     assert json.loads(text) == before | {"env": {}}
-    text = redacted(tmp_path, json.dumps({"env": environment_of(40), "n": 1}, indent=1))
+    text = redacted(tmp_path, json.dumps({"env": make_environment(40), "n": 1}, indent=1))
     assert json.loads(text) == {"env": {}, "n": 1}
 
 
@@ -48,41 +48,41 @@ ODD_VALUES = {
 def test_an_environment_inside_json_text_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int, chunk: int
 ) -> None:
-    """Launchers write it into a trace's metadata, where each surrounding text doubles the backslashes."""
+    """Launchers write the environment into a trace's metadata.
+
+    Each surrounding text doubles the backslashes.
+    """
     monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", chunk)
     text = json.dumps({"env": ODD_VALUES, "n": 1})
     for _ in range(depth):
         text = json.dumps({"metadata": text, "z": 2})
-    left = json.loads(redacted(tmp_path, text))
+    redacted_json = json.loads(redacted(tmp_path, text))
     for _ in range(depth):
-        assert left["z"] == 2
-        left = json.loads(left["metadata"])
-    assert left == {"env": {}, "n": 1}
+        assert redacted_json["z"] == 2
+        redacted_json = json.loads(redacted_json["metadata"])
+    assert redacted_json == {"env": {}, "n": 1}
 
 
 @pytest.mark.parametrize("written", [str({"env": ODD_VALUES, "x": 1}), f"environ({ODD_VALUES!r}), x"])
 def test_an_environment_in_python_notation_is_removed(tmp_path: Path, written: str) -> None:
-    left = json.loads(redacted(tmp_path, json.dumps({"argv": written, "z": 2})))
-    assert left == {"argv": written.replace(repr(ODD_VALUES), "{}"), "z": 2}
+    redacted_json = json.loads(redacted(tmp_path, json.dumps({"argv": written, "z": 2})))
+    assert redacted_json == {"argv": written.replace(repr(ODD_VALUES), "{}"), "z": 2}
 
 
 def test_an_environment_in_a_cut_text_ends_with_that_text(tmp_path: Path) -> None:
-    cut = json.dumps({"env": ODD_VALUES})[:40]
-    assert json.loads(redacted(tmp_path, json.dumps({"m": cut, "z": 2}))) == {"m": '{"env": {', "z": 2}
+    incomplete_text = json.dumps({"env": ODD_VALUES})[:40]
+    assert json.loads(redacted(tmp_path, json.dumps({"m": incomplete_text, "z": 2}))) == {"m": '{"env": {', "z": 2}
 
 
 def test_large_and_truncated_environments_are_removed(tmp_path: Path) -> None:
-    text = json.dumps({"n": 1, "env": environment_of(5000)})
+    text = json.dumps({"n": 1, "env": make_environment(5000)})
     assert len(text) > 128 << 10
     assert json.loads(redacted(tmp_path, text)) == {"n": 1, "env": {}}
     assert redacted(tmp_path, text[:-9]) == '{"n": 1, "env": {'
 
 
 def test_time_per_environment_does_not_grow_with_their_number() -> None:
-    """Many environments take as long each to redact as a few.
-
-    Each was searched for in all remaining text with three patterns. Four times as many took twenty times as long.
-    """
+    """Four times as many environments once took twenty times as long."""
 
     def seconds(count: int) -> float:
         text = b'{"env":{"A":"b"},' * count

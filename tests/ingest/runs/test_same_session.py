@@ -1,4 +1,4 @@
-"""Tests of telemetry and a profile of one host and time: they become one run in either order."""
+"""Tests of telemetry and a profile of one host and time, which become one run in either order."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_telemetry_of_the_same_host_and_time_is_attached(tmp_path: Path, first: 
 
 
 @pytest.mark.parametrize(
-    ("of_trace", "of_samples", "more"),
+    ("trace_host", "samples_host", "differences"),
     [
         ("node-7", "node-8", {}),
         ("10.0.0.1", "10.0.0.2", {}),
@@ -57,14 +57,16 @@ def test_telemetry_of_the_same_host_and_time_is_attached(tmp_path: Path, first: 
         ("node-7", "node-7", {"gpu": "NVIDIA A100-SXM4-80GB"}),
     ],
 )
-def test_uncertain_telemetry_is_not_attached(tmp_path: Path, of_trace: str | None, of_samples: str | None, more: dict) -> None:
+def test_uncertain_telemetry_is_not_attached(
+    tmp_path: Path, trace_host: str | None, samples_host: str | None, differences: dict
+) -> None:
     data = DataFolder(tmp_path / "data").create()
-    path, name = trace(tmp_path, of_trace)
-    if of_trace == "node-7":  # the trace names its GPU, so that another model is known to be another GPU
+    path, name = trace(tmp_path, trace_host)
+    if trace_host == "node-7":  # The trace names its GPU, so that telemetry of another model is known to be of another GPU.
         content = json.loads(path.read_text())
         content["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
         path.write_text(json.dumps(content))
-    bring_in(data, [samples(tmp_path, of_samples, **more)])
+    bring_in(data, [samples(tmp_path, samples_host, **differences)])
     assert bring_in(data, [(path, name)]).runs[0].telemetry == []
 
 

@@ -1,4 +1,4 @@
-"""Tests of the sampler's errors before it starts, and of its address to watch."""
+"""Tests of errors before the sampler starts, and of the printed address."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def gpus() -> FakeNvml:
 
 
 def test_closed_port_is_an_error_before_the_command_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    url, ran = f"http://127.0.0.1:{free_port()}", tmp_path / "ran"
-    touch = [sys.executable, "-c", f"open({str(ran)!r}, 'w')"]
+    url, marker = f"http://127.0.0.1:{free_port()}", tmp_path / "marker"
+    touch = [sys.executable, "-c", f"open({str(marker)!r}, 'w')"]
     start_s = time.monotonic()
     arguments = ["--out", str(tmp_path / "out"), "--push", url, "--token", "T", "--", *touch]
     assert command.main(arguments, nvml=gpus()) == 2
     assert time.monotonic() - start_s < 1.0
     assert f"cannot be reached at {url}" in capsys.readouterr().err
-    assert not ran.exists()
+    assert not marker.exists()
 
 
 def test_missing_nvml_package_is_named(
@@ -46,7 +46,7 @@ def test_missing_nvml_package_is_named(
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "words"), [(401, 2, "does not accept the token"), (200, 0, "watch it at http://d:1/live")]
+    ("status", "code", "text"), [(401, 2, "does not accept the token"), (200, 0, "watch it at http://d:1/live")]
 )
 def test_token_is_checked_before_sampling(
     tmp_path: Path,
@@ -54,7 +54,7 @@ def test_token_is_checked_before_sampling(
     capsys: pytest.CaptureFixture[str],
     status: int,
     code: int,
-    words: str,
+    text: str,
 ) -> None:
     def send(method: str, url: str, body: bytes | None, headers: Any) -> tuple[int, dict[str, Any]]:
         size = int(url.rpartition("=")[2]) + len(body) if body is not None else 0
@@ -63,14 +63,14 @@ def test_token_is_checked_before_sampling(
     monkeypatch.setattr(command, "Push", partial(Push, send=send))
     arguments = ["--out", str(tmp_path), "--seconds", "0.2", "--push", "http://d:1", "--token", "T"]
     assert command.main(arguments, nvml=gpus()) == code
-    assert words in capsys.readouterr().err
+    assert text in capsys.readouterr().err
 
 
 def test_push_token_sources_and_the_warning_about_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "from-the-environment")
-    (tmp_path / "push_token").write_text("from-the-file  0123abcd\n")  # as the server keeps it
+    (tmp_path / "push_token").write_text("from-the-file  0123abcd\n")  # as the server writes it
     for arguments, token in (
         ([], "from-the-environment"),
         (["--token-file", str(tmp_path / "push_token")], "from-the-file"),

@@ -1,4 +1,4 @@
-"""Tests of the sampler when GPUs, the driver or its calls fail."""
+"""Tests of the sampler when a GPU, the driver or a call of the driver fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_lost_gpu_is_an_event_and_returns_by_uuid() -> None:
     assert all(t["g"][1] is not None for t in ticks)
     lost = [t for t in ticks if t["g"][0] is None]
     assert lost and ticks[-1]["g"][0] is not None
-    assert [g["uuid"] for g in memory.heads[-1]] == ["GPU-a", "GPU-b"]  # devices keep their place
+    assert [g["uuid"] for g in memory.heads[-1]] == ["GPU-a", "GPU-b"]  # The order of the devices does not change.
 
 
 def test_the_sampler_survives_a_driver_reload_with_back_off() -> None:
@@ -69,7 +69,7 @@ def test_the_watchdog_stops_waiting() -> None:
     with pytest.raises(HungError):
         caller.call(lambda: release.wait(5))
     assert caller.busy
-    caller.close()  # This does not wait for the call.
+    caller.close()  # close() does not wait for the call.
     release.set()
     done = threading.Event()
     real = CallThread(SamplerClock(), limit_s=5)
@@ -82,7 +82,7 @@ def test_the_watchdog_stops_waiting() -> None:
 
 @pytest.mark.parametrize("hangs_in", ["read", "close"])
 def test_a_hung_driver_does_not_prevent_the_end_of_the_sampler(hangs_in: str) -> None:
-    """NVML's calls share a lock: while one hangs, so does the shutdown."""
+    """NVML's calls share a lock, so the shutdown hangs while a call hangs."""
     bench, release, lock = Bench(), threading.Event(), threading.Lock()
     read, close = bench.driver.read, bench.driver.close
 

@@ -1,7 +1,4 @@
-"""Tests of kill -9 of the sampler and of the receiver, 20 times.
-
-No acknowledged sample is lost or doubled. They run with ``pytest -m slow`` only.
-"""
+"""Tests that 20 kills of the sampler and the receiver neither lose nor double an acknowledged sample."""
 
 from __future__ import annotations
 
@@ -30,10 +27,7 @@ KILLS = 20
 
 
 class Receiver:
-    """The server side of the push protocol over real HTTP, written from the protocol's docstring.
-
-    What it acknowledged survives its death.
-    """
+    """A receiver over real HTTP, written from the protocol's docstring. It remembers what it acknowledged."""
 
     def __init__(self, state: PushReceiver) -> None:
         self.state = state
@@ -46,8 +40,8 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self, body: bytes | None) -> None:
-                given = {name: self.headers[name] or "" for name in ("Authorization", "X-Content-CRC32")}
-                status, reply = receiver.state.send(self.command, f"http://x{self.path}", body, given)
+                headers = {name: self.headers[name] or "" for name in ("Authorization", "X-Content-CRC32")}
+                status, reply = receiver.state.send(self.command, f"http://x{self.path}", body, headers)
                 content = json.dumps(reply).encode()
                 if status == 200 and "size" in reply:
                     session = self.path.removeprefix("/api/v1/live/").split("?")[0]
@@ -117,8 +111,8 @@ def test_twenty_kills_lose_or_duplicate_no_acknowledged_sample(tmp_path: Path) -
         assert resumed.wait(timeout=30) == 0
         received = receiver.state.received[folder.name]
         lines = (folder / "samples-0001.jsonl").read_bytes() if (folder / "samples-0001.jsonl").exists() else b""
-        whole = lines[: lines.rfind(b"\n") + 1]
-        assert bytes(received.get(1, b"")) == whole and all(decode_line(line) for line in whole.splitlines())
+        complete_lines = lines[: lines.rfind(b"\n") + 1]
+        assert bytes(received.get(1, b"")) == complete_lines and all(decode_line(line) for line in complete_lines.splitlines())
         if any(r["k"] == "tick" for r in found):
             read_session(folder)
     assert records > 5 * KILLS

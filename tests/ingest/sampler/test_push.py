@@ -1,4 +1,4 @@
-"""Tests of pushing sessions to a reference server, also over an unreliable network."""
+"""Tests of pushing sessions to a fake server, also over an unreliable network."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ from tests.support.sampler_bench import recorded
 
 
 def make_push(folder: Path, token: str = "T", **options: Any) -> Push:
-    """Return a push of ``folder`` to the reference server.
-
-    ``options`` replace its clock, its network or its synced bytes.
-    """
+    """Return a push of ``folder`` whose clock, network or synced bytes ``options`` may replace."""
     options = {"available": lambda: available_on_disk(folder), "clock": FakeClock().clock(), **options}
     return Push(folder, "http://dash:1", token, **options)
 
@@ -66,7 +63,7 @@ def test_only_synced_complete_lines_are_sent(tmp_path: Path) -> None:
     server = PushReceiver()
     content = (folder / "samples-0001.jsonl").read_bytes()
     lines = content.splitlines(keepends=True)
-    synced = len(lines[0] + lines[1]) + 50  # Only a part of the third line is on disk.
+    synced = len(lines[0] + lines[1]) + 50  # The third line is only partly on the disk.
     sizes = {0: (folder / "meta.json").stat().st_size, 1: synced}
     push = make_push(folder, available=lambda: sizes, send=server.send)
     for _ in range(5):
@@ -85,7 +82,7 @@ def test_push_backs_off_and_reports_the_reason(tmp_path: Path) -> None:
 
 def test_clock_offset_is_measured(tmp_path: Path) -> None:
     folder = recorded(tmp_path, 1)
-    # The wall clock of this host is at 4 s, that of the receiver always at 5 s.
+    # The wall clock of this host is at 4 s, and the receiver's clock is always at 5 s.
     push = make_push(folder, clock=FakeClock(4_000_000_000).clock(), send=PushReceiver().send)
     push.step()
     assert push.state.offset_ns == 1_000_000_000

@@ -1,4 +1,4 @@
-"""Tests of replaying recorded sessions and JSON lines."""
+"""Tests of replaying recorded sessions and files of JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `sawtooth sample`: hosts without GPUs, its output and a wrapped command."""
+"""Tests of `sawtooth sample` on hosts without GPUs, of its output, and of a wrapped command."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def test_a_host_without_gpus_is_sampled_alone(code: int, capsys: pytest.CaptureF
     data = DataFolder(tmp_path / "data").create()
     ingested = ingest_file(tmp_path / "host.jsonl", data)
     with duckdb.connect(str(data.recording_file(ingested.id)), read_only=True) as recording:
-        count, cores, of_gpus = recording.execute(
+        count, cores, gpu_samples = recording.execute(
             "SELECT count(*), max(cores), (SELECT count(*) FROM samples) FROM host_samples"
         ).fetchall()[0]
-    assert (count, of_gpus) == (8, 0)
+    assert (count, gpu_samples) == (8, 0)
     assert cores >= 1
 
 
@@ -86,17 +86,17 @@ def test_the_sampler_waits_for_its_command_when_sampling_fails(
 
 
 def test_a_failed_command_and_a_missing_folder_are_distinguished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    script, ran = tmp_path / "train.sh", tmp_path / "ran"
+    script, marker = tmp_path / "train.sh", tmp_path / "marker"
     script.write_text("#!/bin/sh")
     for out, words, sentence in (
         (tmp_path, ["no-such-command"], "There is no command 'no-such-command'."),
         (tmp_path, [str(script)], f"{str(script)!r} cannot be run (Permission denied)."),
         (
             tmp_path / "none" / "nvml.jsonl",
-            ["touch", str(ran)],
+            ["touch", str(marker)],
             f"The folder {str(tmp_path / 'none')!r} for the samples does not exist",
         ),
     ):
         assert command.main(["--out", str(out), "--", *words], nvml=FakeNvml(FakeClock())) == 2
         assert sentence in capsys.readouterr().err
-    assert not ran.exists()
+    assert not marker.exists()

@@ -1,4 +1,4 @@
-"""Tests of a session's files: segments, checksums and full disks."""
+"""Tests of a session's segments and their checksums, also on a full disk."""
 
 from __future__ import annotations
 
@@ -59,10 +59,7 @@ def test_segments_rotate_by_size_and_time_and_are_never_rewritten(tmp_path: Path
 
 
 def test_the_ten_thousandth_segment_follows_those_before_it(tmp_path: Path) -> None:
-    """The ten-thousandth segment follows those before it.
-
-    It comes after ten weeks, at ten minutes each.
-    """
+    """With segments of ten minutes, a session of ten weeks has more than 9999 segments."""
     for number in (10000, 9999, 2):
         (tmp_path / segment_name(number)).write_bytes(encode_line({"k": "tick", "m": number}))
     (tmp_path / "samples-1x.jsonl").write_bytes(b"")
@@ -78,16 +75,16 @@ def test_a_full_disk_causes_a_telemetry_gap(tmp_path: Path, monkeypatch: pytest.
     bench = Bench(("GPU-a",))
     sink = SessionSink(tmp_path, 0.1)
     bench.sampler.sinks = [sink]
-    full = {"yes": False}
+    disk = {"full": False}
     write = os.write
 
-    def refusing(descriptor: int, data: bytes) -> int:
-        if full["yes"]:
+    def write_unless_full(descriptor: int, data: bytes) -> int:
+        if disk["full"]:
             raise OSError(28, "No space left on device")
         return write(descriptor, data)
 
-    monkeypatch.setattr("sawtooth.ingest.sampler.segments.os.write", refusing)
-    bench.at = [(1, lambda: full.update(yes=True)), (5, lambda: full.update(yes=False))]
+    monkeypatch.setattr("sawtooth.ingest.sampler.segments.os.write", write_unless_full)
+    bench.at = [(1, lambda: disk.update(full=True)), (5, lambda: disk.update(full=False))]
     bench.sampler.run(20)
     assert sink.folder is not None
     records = [decode_line(x) for p in sorted(sink.folder.glob("samples-*")) for x in p.read_bytes().splitlines()]

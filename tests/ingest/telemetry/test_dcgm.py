@@ -1,7 +1,4 @@
-"""Tests of DCGM and Prometheus telemetry, with excerpts.
-
-The expected numbers were read from the excerpts by hand.
-"""
+"""Tests of DCGM and Prometheus telemetry. The expected numbers were read from the excerpts by hand."""
 
 from __future__ import annotations
 
@@ -57,10 +54,7 @@ def test_an_incomplete_character_in_a_name_is_replaced(tmp_path: Path) -> None:
 
 
 def test_prometheus_dcgm_of_49_in_base_units(tmp_path: Path) -> None:
-    """Telemetry of dcgm-exporter 4.9 is read in base units.
-
-    It renamed what DCGM 4.7 deprecates and changed units to hertz, joules, bytes and ratios, by its release notes.
-    """
+    """dcgm-exporter 4.9 renamed its metrics, and uses hertz, joules, bytes and ratios."""
     values = {
         "DCGM_FI_DEV_GPU_UTIL_RATIO": 0.71,
         "DCGM_FI_DEV_MEMORY_UTIL_RATIO": 0.25,
@@ -76,8 +70,8 @@ def test_prometheus_dcgm_of_49_in_base_units(tmp_path: Path) -> None:
         "DCGM_FI_PROF_DRAM_UTIL_RATIO": 0.4,
         "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND": 5e9,
     }
-    about = {"gpu": "0", "UUID": "GPU-aa", "modelName": "NVIDIA H100", "DCGM_FI_SYSTEM_DRIVER_VERSION": "580.1"}
-    series = [{"metric": {"__name__": name, **about}, "values": [[1795226089, str(v)]]} for name, v in values.items()]
+    labels = {"gpu": "0", "UUID": "GPU-aa", "modelName": "NVIDIA H100", "DCGM_FI_SYSTEM_DRIVER_VERSION": "580.1"}
+    series = [{"metric": {"__name__": name, **labels}, "values": [[1795226089, str(v)]]} for name, v in values.items()]
     path = tmp_path / "answer.json"
     path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": series}}))
     con = ingested(path, tmp_path)

@@ -1,7 +1,4 @@
-"""Tests of nvidia-smi's CSV and dmon output, with excerpts.
-
-The expected numbers were read from the excerpts by hand.
-"""
+"""Tests of nvidia-smi's CSV and dmon output. The expected numbers were read from the excerpts by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def test_nvidia_smi_csv(tmp_path: Path) -> None:
     assert row[4] == float(first[10].removesuffix(" MHz"))
     assert rows(con, "SELECT uuid, name FROM devices") == [(first[2], "NVIDIA H200")]
     assert "no time zone" in diagnostics(con)["zone_unknown"][0]
-    assert rows(con, "SELECT clock FROM recording") == [("local",)]  # It is not taken as UTC.
+    assert rows(con, "SELECT clock FROM recording") == [("local",)]  # The times are not taken as UTC.
     (seconds,) = re.findall(r"02:(\d\d):(\d\d)\.(\d\d\d)", text[1])
     assert rows(con, "SELECT min(time_ns) FROM samples") == [
         ((UTC_023847 - 38 * 60 - 47 + int(seconds[0]) * 60 + int(seconds[1])) * 10**9 + int(seconds[2]) * 10**6,)
@@ -40,7 +37,7 @@ def test_nvidia_smi_csv(tmp_path: Path) -> None:
 
 
 def test_times_increase_in_the_hour_that_occurs_twice(tmp_path: Path) -> None:
-    # Summer time ends in Berlin on 2026-10-25 at 03:00. 02:59:59 (CEST) is followed by 02:00:00 (CET) a second later.
+    # Summer time ends in Berlin on 2026-10-25. A second after 02:59:59 (CEST), it is 02:00:00 (CET).
     path = tmp_path / "dst.csv"
     times = ["02:59:58.000", "02:59:59.000", "02:00:00.000", "02:00:01.000"]
     path.write_text("timestamp, utilization.gpu [%]\n" + "".join(f"2026/10/25 {t}, {i} %\n" for i, t in enumerate(times)))

@@ -1,4 +1,4 @@
-"""Tests of the times of telemetry tables: forms of dates, clocks and repeated timestamps."""
+"""Tests of the times of telemetry tables, with forms of dates, clocks and repeated timestamps."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NOON = 1773230400 * 10**9  # 2026-03-11 12:00:00 UTC
         (["03-11-2026 12:00:00", "03-11-2026 12:00:01"], [NOON, NOON + 10**9]),
         (["11.03.2026 12:00:00", "11.03.2026 12:00:01"], [NOON, NOON + 10**9]),
         (["03/11/2026 11:59:59 AM", "03/11/2026 12:00:00 PM"], [NOON - 10**9, NOON]),
-        (["11/03/2026 12:00:00", "13/03/2026 12:00:00"], [NOON, NOON + 2 * 86_400 * 10**9]),  # 13 is not a month
+        (["11/03/2026 12:00:00", "13/03/2026 12:00:00"], [NOON, NOON + 2 * 86_400 * 10**9]),  # There is no month 13.
         (["03-11-2026 12:00:00", "03-13-2026 12:00:00"], [NOON, NOON + 2 * 86_400 * 10**9]),
         (
             ["11-03-2026 23:59:59", "12-03-2026 00:00:00"],
             [NOON + 43_199 * 10**9, NOON + 43_200 * 10**9],
-        ),  # not a jump of a month
+        ),  # The next day follows, and not the next month.
         (["1773230400", "1773230401"], [NOON, NOON + 10**9]),
         (["1773230400000", "1773230401500"], [NOON, NOON + 1_500_000_000]),
         (["Wed Mar 11 12:00:00 2026", "Wed Mar 11 12:00:01 2026"], [NOON, NOON + 10**9]),
@@ -40,8 +40,8 @@ def test_a_date_in_another_form(tmp_path: Path, stamps: list[str], expected: lis
 def test_a_date_that_may_be_two_days_is_noted(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text(HEADER + "03-11-2026 12:00:00, 0, 5 %\n03-11-2026 12:00:01, 0, 6 %\n")
-    noted = dict(ingested(path, tmp_path).execute("SELECT key, sentence FROM diagnostics").fetchall())
-    assert "03-11-2026" in noted["date_order"] and "month first" in noted["date_order"]
+    diagnostics = dict(ingested(path, tmp_path).execute("SELECT key, sentence FROM diagnostics").fetchall())
+    assert "03-11-2026" in diagnostics["date_order"] and "month first" in diagnostics["date_order"]
 
 
 def stamp_at(seconds: float) -> str:
@@ -57,10 +57,7 @@ def intervals(tmp_path: Path, seconds: list[float], devices: int = 1) -> list[fl
 
 
 def test_times_after_a_clock_set_back_continue(tmp_path: Path) -> None:
-    """After 20 s the clock is set back by 12 s.
-
-    No sample is lost, and none is put between earlier ones.
-    """
+    """After 20 s the clock is set back by 12 s. The later samples still follow the earlier ones."""
     assert intervals(tmp_path, [*range(100, 120), *range(108, 140)], devices=2) == [1.0] * 51
 
 

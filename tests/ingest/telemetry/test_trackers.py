@@ -1,7 +1,4 @@
-"""Tests of the telemetry of W&B and MLflow, with excerpts.
-
-The expected numbers were read from the excerpts by hand.
-"""
+"""Tests of the telemetry of W&B and MLflow. The expected numbers were read from the excerpts by hand."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ def test_wandb_in_every_shape(tmp_path: Path, write: Any) -> None:
     assert rows(con, query) == [
         (0, 1795226089250000000, 97.0, 506.7, 5146279936, 91.0, 31.0),
         (0, 1795226104250000000, 95.0, 500.1, 5146279936, 88.0, 30.0),
-        (0, 1795226119250000000, 88.0, None, None, None, None),  # Only the utilization of the process was logged.
+        (0, 1795226119250000000, 88.0, None, None, None, None),  # Only the utilization was logged.
         (1, 1795226104250000000, 3.0, None, None, None, None),
         (1, 1795226119250000000, 4.0, None, None, None, None),
     ]

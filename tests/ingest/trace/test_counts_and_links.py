@@ -1,4 +1,4 @@
-"""Tests of recorded counts and links against a plain search over the file."""
+"""Tests that counts and links in a recording equal those of a plain search in the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUNDLED = sorted(SAMPLES.glob("**/*trace.json.gz"))
 
 
 def by_category(path):
-    """Count complete events per table, with the standard library's parser alone."""
+    """Return the number of complete events per table, read with the standard library's parser."""
     document = json.loads(gzip.decompress(path.read_bytes()))
     events = document["traceEvents"] if isinstance(document, dict) else document
     counts = Counter(KINDS.get(str(e.get("cat")).lower(), "").replace("operator", "op") for e in events if e.get("ph") == "X")
@@ -68,10 +68,7 @@ def test_counts_match_the_standard_library(tmp_path, path):
 
 
 def links_by_hand(path):
-    """Return (start, launch start, name of the operator around the launch) of each GPU operation.
-
-    They are found by plain search over the file.
-    """
+    """Return (start, launch start, name of the operator around the launch) of each GPU operation."""
     document = json.loads(gzip.decompress(path.read_bytes()), parse_float=str, parse_int=str)
     base = int(document.get("baseTimeNanoseconds", 0))
     events = [e | {"begin": int(Decimal(e["ts"]) * 1000) + base, "end": int((Decimal(e["ts"]) + Decimal(e["dur"])) * 1000) + base} for e in document["traceEvents"] if e["ph"] == "X"]  # fmt: skip
@@ -87,10 +84,17 @@ def links_by_hand(path):
     for e in events:
         if kinds[id(e)] in ("kernel", "memcpy", "memset"):
             call = calls.get(e["args"].get("correlation"))
-            here = operators.get((call["pid"], call["tid"]), []) if call else []
-            begun = bisect.bisect_right(here, call["begin"], key=itemgetter("begin")) if call else 0
-            around = next((here[i]["name"] for i in reversed(range(begun)) if call["end"] <= here[i]["end"]), None)
-            found.append((e["begin"], call and call["begin"], around))
+            thread_operators = operators.get((call["pid"], call["tid"]), []) if call else []
+            begun_count = bisect.bisect_right(thread_operators, call["begin"], key=itemgetter("begin")) if call else 0
+            operator_name = next(
+                (
+                    thread_operators[i]["name"]
+                    for i in reversed(range(begun_count))
+                    if call["end"] <= thread_operators[i]["end"]
+                ),
+                None,
+            )
+            found.append((e["begin"], call and call["begin"], operator_name))
     return sorted(found, key=str)
 
 

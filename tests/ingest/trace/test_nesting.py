@@ -1,4 +1,4 @@
-"""Tests of nesting, launch links and spools against their definitions."""
+"""Tests of nesting, launch links and spools by their definitions."""
 
 from __future__ import annotations
 
@@ -30,43 +30,42 @@ def in_order(rows):
 @example([(0, 0, 2), (0, 2, 0)], [(0, 1, 1)], 0, [1])  # a call in a slice before its first operator
 @given(intervals, intervals, st.sampled_from([0, 1]), st.lists(st.integers(0, 70), max_size=4))
 def test_nesting_matches_the_definition(ops, calls, tolerance, borders):
-    """The nesting of operators agrees with its definition, tried over all pairs.
-
-    The parent is the innermost earlier interval of the same thread that encloses this one.
-    """
+    """The parent of an interval is the innermost earlier interval of the thread that encloses it."""
     thread, start, dur = in_order(ops)
     call_thread, call_start, call_dur = in_order(calls)
-    nesting, parents, depths, around = Nesting(tolerance), [], [], []
+    nesting, parents, depths, found_parents = Nesting(tolerance), [], [], []
     borders = [-1, *sorted(borders), 1000]
     for low, high in itertools.pairwise(borders):  # A large trace is read in such slices of time.
-        rows, asked = (start >= low) & (start < high), (call_start >= low) & (call_start < high)
+        rows, call_rows = (start >= low) & (start < high), (call_start >= low) & (call_start < high)
         nested = nesting.add(thread[rows], start[rows], dur[rows], low)
         parent, depth = nested.parents_and_depths()
         parents += parent.tolist()
         depths += depth.tolist()
-        around += enclosing_ids(nested, call_thread[asked], call_start[asked], call_dur[asked], tolerance).tolist()
+        found_parents += enclosing_ids(
+            nested, call_thread[call_rows], call_start[call_rows], call_dur[call_rows], tolerance
+        ).tolist()
     end = start + dur
     for i in range(len(start)):
         outer = [j for j in range(i) if thread[j] == thread[i] and end[j] > start[i] and end[j] + tolerance >= end[i]]
         assert parents[i] == max(outer, default=-1)
         assert depths[i] == (0 if parents[i] < 0 else depths[parents[i]] + 1)
-    for k, found in enumerate(around):
+    for k, found in enumerate(found_parents):
         stop = call_start[k] + call_dur[k]
-        holds = [
+        enclosing = [
             i
             for i in range(len(start))
             if thread[i] == call_thread[k] and start[i] <= call_start[k] and end[i] + tolerance >= stop
         ]
         if found >= 0:
-            assert found in holds
+            assert found in enclosing
         if not overlapped(thread, start, dur) and tolerance == 0 and call_dur[k] > 0:
-            assert found == max(holds, default=-1)
+            assert found == max(enclosing, default=-1)
 
 
 def overlapped(thread, start, dur):
     """Return whether intervals of one thread overlap without nesting.
 
-    "Innermost" then has no clear meaning.
+    Then no interval is clearly the innermost.
     """
     pairs = ((i, j) for j in range(len(start)) for i in range(j) if thread[i] == thread[j])
     return any(start[i] < start[j] < start[i] + dur[i] < start[j] + dur[j] for i, j in pairs)
@@ -75,7 +74,7 @@ def overlapped(thread, start, dur):
 def test_launches_prefer_the_last_call_before_the_operation():
     launches = LaunchLinks(np.array([5, 5, 0, NULL, 9]), np.array([100, 300, 50, 60, 400]))
     found = launches.rows_for(np.array([5, 5, 5, 0, NULL, 9, 7]), np.array([150, 350, 50, 100, 100, 380, 1]))
-    # An operation before any call with its correlation gets the first one. 0, missing and unknown correlations get none.
+    # An operation before all calls of its correlation gets the first call. For correlation 0, a missing or an unknown one, there is no call.
     assert found.tolist() == [0, 1, 0, -1, -1, 4, -1]
     assert launches.repeated == 1
     assert LaunchLinks(np.empty(0, np.int64), np.empty(0, np.int64)).rows_for(np.array([3]), np.array([1])).tolist() == [-1]
@@ -88,10 +87,7 @@ def test_launches_prefer_the_last_call_before_the_operation():
     st.sampled_from([0, 400, 1 << 30]),
 )
 def test_a_spool_returns_every_row_in_order(tmp_path_factory, rows, run_rows, memory):
-    """A spool returns every row in the order of a stable sort.
-
-    This holds for any size of runs, in memory or on disk.
-    """
+    """A spool returns every row in the order of a stable sort, for any size of runs, in memory or on disk."""
     spool = Spool(tmp_path_factory.mktemp("spool"), memory)
     table = SpooledTable(spool, run_rows)
     for i in range(0, len(rows), 7):

@@ -1,4 +1,4 @@
-"""Tests of profiles of other tools: refused by name, with the format to record instead."""
+"""Tests of profiles of other tools, which are refused with the tool's name and advice."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.support.sound_trace import GOOD
 
 def in_chrome_format(process: str, **event: Any) -> bytes:
     """Return a trace in Chrome's format with one named process and fifty equal events."""
-    named = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": process}}
+    name_event = {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": process}}
     events = [{"ph": "X", "pid": 1, "tid": 2, "ts": 100 * i, "dur": 70, "name": "work", **event} for i in range(50)]
-    return json.dumps({"displayTimeUnit": "ns", "traceEvents": [named, *events]}).encode()
+    return json.dumps({"displayTimeUnit": "ns", "traceEvents": [name_event, *events]}).encode()
 
 
 def packet(content: bytes) -> bytes:
@@ -29,7 +29,7 @@ def packet(content: bytes) -> bytes:
 
 
 CLOCKS = b"\x50\x01\x32\x08\x0a\x06\x08\x06\x10\x00\xff\x01"
-OTHERS = {
+OTHER_PROFILES = {
     "jax.json": (in_chrome_format("/device:GPU:3"), "JAX or XLA", "nsys profile"),
     "host.json": (in_chrome_format("/host:CPU"), "JAX or XLA", "nsys profile"),
     "timeline.json": (in_chrome_format("/job:worker/replica:0/task:2/device:GPU:0", cat="Op"), "TensorFlow", "nsys profile"),
@@ -61,15 +61,15 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", OTHER_PROFILES)
 def test_another_tool_s_profile_is_named(tmp_path: Path, name: str, zipped: bool) -> None:
-    content, tool, advice = OTHERS[name]
+    content, tool, advice = OTHER_PROFILES[name]
     path = tmp_path / (f"{name}.gz" if zipped else name)
     path.write_bytes(gzip.compress(content) if zipped else content)
-    with pytest.raises(SourceError) as refused:
+    with pytest.raises(SourceError) as refusal:
         ingest_file(path, DataFolder(tmp_path / "data"))
-    assert refused.value.code == "E-TYPE"
-    assert tool in str(refused.value) and advice in str(refused.value)
+    assert refusal.value.code == "E-TYPE"
+    assert tool in str(refusal.value) and advice in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tests of the benchmark's traces: whole repetitions with their own times and ids."""
+"""Tests of the benchmark's traces, which repeat a trace with new times and ids."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support import sound_trace
 def test_repetitions_of_a_trace_are_complete_and_separate(tmp_path):
     source, target = tmp_path / "short.json.gz", tmp_path / "long.json.gz"
     source.write_bytes(gzip.compress(json.dumps(sound_trace.sound()).encode()))
-    timed = len(sound_trace.sound_events()) - 1  # all but the thread's name
-    count = scaled_trace.write(source, target, 4 * timed)
-    assert count == 4 * timed + 1
+    timed_events = len(sound_trace.sound_events()) - 1  # all but the thread's name
+    count = scaled_trace.write(source, target, 4 * timed_events)
+    assert count == 4 * timed_events + 1
     document = json.loads(gzip.decompress(target.read_bytes()))
     assert b'"ts": 100.125' in gzip.decompress(target.read_bytes()) and "^" not in json.dumps(document)  # fractions as written
     assert len(document["traceEvents"]) == count
@@ -27,7 +27,7 @@ def test_repetitions_of_a_trace_are_complete_and_separate(tmp_path):
     folder = DataFolder(tmp_path / "data")
     ref = ingest_file(target, folder)
     with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
-        # three steps of one kernel and one copy, repeated four times, each linked to its own launch in its own step
+        # Three steps of one kernel and one copy are repeated four times. Each operation is linked to its launch in the same step.
         assert con.execute("SELECT count(*), count(DISTINCT correlation), count(DISTINCT call_id) FROM gpu_ops").fetchall() == [
             (24, 24, 24)
         ]

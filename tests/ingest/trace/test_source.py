@@ -1,7 +1,4 @@
-"""Tests of trace formats as sources: what a new format needs.
-
-The reader asks for no format by name.
-"""
+"""Tests of the registry of trace formats. A new format needs one entry."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
 from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.tables import EventTables
 
-SIGN = b"PK\x03\x04kernels\n"  # It begins like a zip archive, which is refused unless a source recognises it.
+SIGNATURE = b"PK\x03\x04kernels\n"  # begins like a zip archive, which is refused unless a source recognises it
 
 
 @contextmanager
 def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Iterator[tuple[TraceTables, Facts]]:
-    """Read lines of ``name start_ns duration_ns``, which are kernels only."""
-    rows = [line.split() for line in b"".join(opened.pieces())[len(SIGN) :].decode().splitlines()]
+    """Read lines of ``name start_ns duration_ns``, one for each kernel."""
+    rows = [line.split() for line in b"".join(opened.pieces())[len(SIGNATURE) :].decode().splitlines()]
     spool = Spool(folder)
     trace = EventTables(spool, opened.limits)
     columns = {
@@ -47,16 +44,16 @@ def read(opened: Source, folder: Path, progress: Callable[[int], None]) -> Itera
         spool.close()
 
 
-SECOND = TraceSource("lines of kernels", lambda head: head.startswith(SIGN), read)
+KERNEL_LINES = TraceSource("lines of kernels", lambda head: head.startswith(SIGNATURE), read)
 
 
 def test_a_second_source_is_a_line_in_the_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "kernels.bin"
-    path.write_bytes(SIGN + b"gemm 100 50\nrelu 200 5\ngemm 150 40\n")
+    path.write_bytes(SIGNATURE + b"gemm 100 50\nrelu 200 5\ngemm 150 40\n")
     folder = DataFolder(tmp_path / "data")
     with pytest.raises(SourceError, match="zip"):
         ingest_file(path, folder)
-    monkeypatch.setattr(registry, "SOURCES", (*registry.SOURCES, SECOND))
+    monkeypatch.setattr(registry, "SOURCES", (*registry.SOURCES, KERNEL_LINES))
     ref = ingest_file(path, folder)
     assert (ref.kind, ref.rank) == ("trace", 3)
     with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:

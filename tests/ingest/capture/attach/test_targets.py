@@ -1,4 +1,4 @@
-"""Tests of the processes that a PID stands for, with a hand-made /proc."""
+"""Tests of finding the trainings of a PID, with a fake /proc."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ TORCH = "7f00-7f10 r-xp 00000000 08:01 99 /env/lib/python3.14/site-packages/torc
 
 
 class Proc:
-    """Processes of a made /proc; each has 100 × its PID as its start time."""
+    """Processes of a fake /proc. The start time of each process is 100 times the PID."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -30,17 +30,17 @@ class Proc:
         state: str = "S",
         **environment: str,
     ) -> None:
-        own = self.folder / str(pid)
-        (own / "fd").mkdir(parents=True)
+        process_folder = self.folder / str(pid)
+        (process_folder / "fd").mkdir(parents=True)
         fields = [state, str(parent), *["0"] * 17, str(100 * pid), "0"]
-        (own / "stat").write_text(f"{pid} (a (strange) name) {' '.join(fields)}\n")
-        (own / "status").write_text(f"Name:\tpython\nUid:\t{user}\t{user}\t{user}\t{user}\n")
-        (own / "cmdline").write_text("\0".join(command.split()) + "\0")
-        (own / "environ").write_text("".join(f"{name}={value}\0" for name, value in environment.items()))
-        (own / "maps").write_text(TORCH if torch else "")
-        (own / "fd" / "3").symlink_to("/dev/nvidiactl")
+        (process_folder / "stat").write_text(f"{pid} (a (strange) name) {' '.join(fields)}\n")
+        (process_folder / "status").write_text(f"Name:\tpython\nUid:\t{user}\t{user}\t{user}\t{user}\n")
+        (process_folder / "cmdline").write_text("\0".join(command.split()) + "\0")
+        (process_folder / "environ").write_text("".join(f"{name}={value}\0" for name, value in environment.items()))
+        (process_folder / "maps").write_text(TORCH if torch else "")
+        (process_folder / "fd" / "3").symlink_to("/dev/nvidiactl")
         if gpu:
-            (own / "fd" / "4").symlink_to("/dev/nvidia0")
+            (process_folder / "fd" / "4").symlink_to("/dev/nvidia0")
 
     def trainings(self, pid: int) -> list[int]:
         return [each.pid for each in find_trainings(pid, user=USER, proc=self.folder)]
@@ -53,7 +53,7 @@ def proc(tmp_path: Path) -> Proc:
 
 def test_loader_workers_are_not_trainings(proc: Proc) -> None:
     proc.add(10, 1, "python train.py", gpu=True)
-    proc.add(11, 10, "python train.py", gpu=True)  # forked: it has its parent's open files
+    proc.add(11, 10, "python train.py", gpu=True)  # A fork has the parent's open files.
     proc.add(12, 10, "python -c from multiprocessing.spawn import spawn_main")
     proc.add(13, 10, "python /env/torch/_inductor/compile_worker/__main__.py")
     assert proc.trainings(10) == [10]
@@ -95,7 +95,7 @@ def test_a_process_that_is_not_a_training_of_the_user_is_refused(proc: Proc) -> 
     proc.add(21, 20, "python other.py", user=USER + 1)
     proc.add(30, 1, "python", state="Z")
     proc.add(40, 1, "python train.py")
-    (proc.folder / "40" / "status").unlink()  # It ends while it is read.
+    (proc.folder / "40" / "status").unlink()  # The process ends while it is read.
     for pid, words in (
         (10, "belongs to user 1001, but you are user 1000"),
         (20, "imported PyTorch"),

@@ -9,11 +9,11 @@ from sawtooth.ingest.capture.command import telemetry
 
 @pytest.fixture
 def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use a sampler that has taken a sample, independent of this machine."""
+    """Replace the sampler by one that has taken a sample, on every machine."""
 
-    def take(_process: object, _live: Path, target: Path) -> None:
+    def take_session(_process: object, _live: Path, target: Path) -> None:
         target.write_text("{}\n")
 
     monkeypatch.setattr(telemetry.sampler_process, "start_sampler", lambda live, *more: object())
     monkeypatch.setattr(telemetry.sampler_process, "wait_for_start", lambda process, live, limit_s: True)
-    monkeypatch.setattr(telemetry.sampler_process, "take_session", take)
+    monkeypatch.setattr(telemetry.sampler_process, "take_session", take_session)

@@ -1,4 +1,4 @@
-"""Tests of the hook in the ranks of a job: they profile the same steps."""
+"""Tests of the hook in the ranks of a job, which profile the same steps."""
 
 import os
 from pathlib import Path
@@ -16,10 +16,7 @@ from tests.support.hooked_loop import MAIN, MS, WARM_UP, HookedLoop
 @pytest.mark.usefixtures("several_processes")
 @pytest.mark.parametrize(("ms", "steps"), [(2, 46), (50, 38), (230, 37), (230, 53)])
 def test_ranks_of_a_host_profile_the_same_steps(tmp_path: Path, ms: int, steps: int) -> None:
-    """Two ranks profile the same steps of a short job.
-
-    At step 47 another function calls the step, as in the FSDP2 job of ``docs/evidence/accuracy.md``. Rank 1 is a step ahead.
-    """
+    """Rank 1 is a step ahead of rank 0, and from step 47 on, another function calls the step."""
     loops = [HookedLoop(tmp_path, rank=rank, ranks=2, ranks_here=2, after_s=0.0, steps=5) for rank in (1, 0)]
     for loop in (loops[0], *loops * (steps - 1), loops[1]):
         loop.site = WARM_UP if loop.steps < 47 else MAIN
@@ -27,8 +24,8 @@ def test_ranks_of_a_host_profile_the_same_steps(tmp_path: Path, ms: int, steps: 
     for loop in loops:
         loop.hook.finish()
     begin = MIN_STEPS_BEFORE_PROFILE + lead_steps(ms * MS)
-    taken = [("start", begin), ("stop", min(begin + 6, steps))]
-    assert [loop.profiled for loop in loops] == [taken, taken]
+    profiled_steps = [("start", begin), ("stop", min(begin + 6, steps))]
+    assert [loop.profiled for loop in loops] == [profiled_steps, profiled_steps]
     assert {path.name for path in tmp_path.glob("trace-*")} == {"trace-rank0.json", "trace-rank1.json"}
 
 
@@ -40,20 +37,20 @@ def test_ranks_without_a_shared_folder_profile_from_a_fixed_step(tmp_path: Path)
 
 def test_an_invalid_rank_of_a_launcher_is_ignored() -> None:
     folder = {"SAWTOOTH_RUN_FOLDER": "run"}
-    for odd in ({"RANK": "a", "WORLD_SIZE": "8"}, {"RANK": "3", "WORLD_SIZE": "all"}, {"RANK": "-1", "WORLD_SIZE": "-1"}):
-        settings = HookSettings.of(folder | odd)
+    for invalid in ({"RANK": "a", "WORLD_SIZE": "8"}, {"RANK": "3", "WORLD_SIZE": "all"}, {"RANK": "-1", "WORLD_SIZE": "-1"}):
+        settings = HookSettings.of(folder | invalid)
         assert (settings.rank, settings.ranks, settings.ranks_here) == (None, 1, 1)
     settings = HookSettings.of(folder | {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4"})
     assert (settings.rank, settings.ranks, settings.ranks_here) == (3, 8, 4)
 
 
 def test_a_loop_that_begins_in_a_forked_process_is_marked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parent, stepped = (Hook(HookSettings(tmp_path, 0, 1.0, None, 1, 1)) for _ in range(2))
+    parent, forked = (Hook(HookSettings(tmp_path, 0, 1.0, None, 1, 1)) for _ in range(2))
     monkeypatch.setenv("SAWTOOTH_RUN_FOLDER", str(tmp_path))
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():  # A launcher sets these in the forked process.
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():  # A launcher sets these variables in the forked process.
         monkeypatch.setenv(name, value)
-    stepped.on_step(1)
-    for each in (parent, stepped):
+    forked.on_step(1)
+    for each in (parent, forked):
         each.forget()
         each.on_step(1)
         each.on_step(1)

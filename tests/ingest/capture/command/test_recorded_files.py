@@ -20,7 +20,7 @@ from tests.support.launches import members
         (["python", "-m", "vision.train"], "vision.train"),
         (["torchrun", "--nproc_per_node", "2", "scripts/finetune.py"], "finetune"),
         (["./train"], "train"),
-        (["numactl", "-m", "1", "python", "train.py"], "train"),  # numactl's own -m names a memory node.
+        (["numactl", "-m", "1", "python", "train.py"], "train"),  # This -m is numactl's option for a memory node.
         (["srun", "-m", "block", "python3.12", "-u", "-m", "vision.train"], "vision.train"),
         (["numactl", "-m", "1", "./train"], "numactl"),
         (["torchrun", "--nproc_per_node", "2", "-m", "vision.train"], "vision.train"),
@@ -49,15 +49,15 @@ def test_a_run_is_named_after_its_output_file() -> None:
 def test_separately_recorded_ranks_have_their_own_names_and_files(
     variables: dict[str, str], member: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[Path, str]] = []
-    monkeypatch.setattr(launch, "run", lambda command, bundle, options, *, name: asked.append((bundle, name)))
+    runs: list[tuple[Path, str]] = []
+    monkeypatch.setattr(launch, "run", lambda command, bundle, options, *, name: runs.append((bundle, name)))
     for key in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(key, raising=False)
     for key, value in variables.items():
         monkeypatch.setenv(key, value)
     monkeypatch.chdir(tmp_path)
     commands.record(commands.run_parser().parse_args(["train.py"]), ["train.py"])
-    ((bundle, name),) = asked
+    ((bundle, name),) = runs
     assert name == ("train" if member is None else f"train, {member}")
     assert bundle.name.startswith("train-" if member is None else f"train-{member.replace(' ', '')}-")
 
@@ -83,7 +83,7 @@ def mark_calls(folder: Path, steps: int) -> None:
     writer.close()
 
 
-MARKED = """
+MARKING_SCRIPT = """
 import os, pathlib, sys
 folder = pathlib.Path(os.environ["SAWTOOTH_RUN_FOLDER"])
 (folder / "marks-1.jsonl").write_text("{}")
@@ -102,7 +102,7 @@ def test_recorded_files_are_kept_if_packing_fails(
 
     monkeypatch.setattr(launch, "MIN_TELEMETRY_S", 0.0)
     monkeypatch.setattr(launch, "pack_runs", fails)
-    done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
+    done = launch.run([sys.executable, "-c", MARKING_SCRIPT], tmp_path / "x.sawtooth")
     assert (done.exit_code, done.bundle) == (5, None)
     assert (
         done.at_end[-1]
@@ -115,6 +115,6 @@ def test_recorded_files_are_kept_if_packing_fails(
 def test_unreadable_loader_times_do_not_affect_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "MIN_TELEMETRY_S", 0.0)
     monkeypatch.setattr(recorded_runs.batch_files, "read_loading", lambda _: 1 // 0)
-    done = launch.run([sys.executable, "-c", MARKED], tmp_path / "x.sawtooth")
+    done = launch.run([sys.executable, "-c", MARKING_SCRIPT], tmp_path / "x.sawtooth")
     assert done.exit_code == 5 and done.bundle is not None
     assert set(members(done.bundle)) == {"marks", "telemetry"}

@@ -1,4 +1,4 @@
-"""Tests of the hook in a training with several loops: which one is profiled."""
+"""Tests of choosing the profiled loop of a training with several loops."""
 
 from pathlib import Path
 
@@ -21,11 +21,11 @@ def test_a_phase_that_ends_does_not_delay_the_profile(tmp_path: Path, first: int
     assert len(begun) == len(ended) and ended[-1] < first + 100
     (trace,) = tmp_path.glob("trace-*")
     assert trace.suffix == ".json"
-    assert ended[-1] - begun[-1] == 4, "the chosen number of steps, all of one phase"
+    assert ended[-1] - begun[-1] == 4, "the profile has the chosen number of steps, all of one phase"
 
 
 def test_a_longer_loop_after_the_profiled_one_replaces_it(tmp_path: Path) -> None:
-    # After a warm-up of 2 s with a profile, the training is profiled as soon as it has run for longer than that.
+    # The warm-up of 2 s is profiled. The training is profiled as soon as it has run for longer than the warm-up.
     loop = HookedLoop(tmp_path)
     loop.site = WARM_UP
     loop.run(40, 50)
@@ -43,10 +43,9 @@ def test_a_longer_loop_after_the_profiled_one_replaces_it(tmp_path: Path) -> Non
 
 
 def test_a_loop_that_ended_with_its_profile_counts_with_its_length(tmp_path: Path) -> None:
-    """A loop that ended with its profile counts with its own duration.
+    """The profile of a warm-up of 5 s ends with the warm-up.
 
-    It has 25 steps of 200 ms, and the last of them are profiled. The training is then profiled after the same time, not
-    after 20 steps.
+    The training is profiled after 5 s, and not after 20 steps.
     """
     loop = HookedLoop(tmp_path)
     loop.site = WARM_UP
@@ -69,20 +68,22 @@ def test_a_short_loop_after_the_profiled_one_and_its_return_are_not_profiled(tmp
 
 
 @pytest.mark.parametrize("next_loop", [0, 5, 100])
-@pytest.mark.parametrize("whole", [MIN_KEPT_STEPS - 1, MIN_KEPT_STEPS])
-def test_a_profile_whose_loop_ends_is_kept_if_it_has_enough_steps(tmp_path: Path, whole: int, next_loop: int) -> None:
-    """A profile with three whole steps is kept if its loop ends; the profile of a longer loop replaces it."""
+@pytest.mark.parametrize("whole_steps", [MIN_KEPT_STEPS - 1, MIN_KEPT_STEPS])
+def test_a_profile_whose_loop_ends_is_kept_if_it_has_enough_steps(tmp_path: Path, whole_steps: int, next_loop: int) -> None:
+    """A profile with three whole steps stays if its loop ends. The profile of a longer loop replaces it."""
     loop = HookedLoop(tmp_path, steps=5)
     loop.site = WARM_UP
-    loop.run(MIN_STEPS_BEFORE_PROFILE + 1 + whole + 1, 50)
+    loop.run(MIN_STEPS_BEFORE_PROFILE + 1 + whole_steps + 1, 50)
     loop.site = MAIN
     loop.run(next_loop, 50)
     loop.hook.finish()
     assert [what for what, _ in loop.profiled] == ["start", "stop"] * (2 if next_loop == 100 else 1)
-    kept = whole == MIN_KEPT_STEPS
-    assert len(list(tmp_path.glob("trace-*"))) == (1 if kept or next_loop == 100 else 0)
-    early = [f"The profile ended after {whole} of 5 steps, because the loop ended."] if kept and next_loop < 100 else []
-    assert cost_messages(tmp_path) == early
+    stays = whole_steps == MIN_KEPT_STEPS
+    assert len(list(tmp_path.glob("trace-*"))) == (1 if stays or next_loop == 100 else 0)
+    messages = (
+        [f"The profile ended after {whole_steps} of 5 steps, because the loop ended."] if stays and next_loop < 100 else []
+    )
+    assert cost_messages(tmp_path) == messages
 
 
 def test_a_profile_is_cancelled_if_another_loop_begins(tmp_path: Path) -> None:

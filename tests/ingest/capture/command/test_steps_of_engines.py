@@ -1,4 +1,4 @@
-"""Tests of the steps that engines and CUDA graphs make."""
+"""Tests of steps inside engines and CUDA graphs, and of loops with several optimizers."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +21,7 @@ def test_the_optimizer_with_fewest_steps_defines_the_steps(tmp_path: Path) -> No
         loop.run(1, 30, "actor")
     loop.hook.finish()
     start, stop = (steps for _, steps in loop.profiled)
-    assert stop - start == 4 * 3  # three steps of the loop, and the one in which the profile starts
+    assert stop - start == 4 * 3  # The profile has three whole steps of the loop, and starts in the step before them.
     assert {mark["o"] for mark in marks_of(tmp_path)} == {0, 1}
 
 
@@ -51,7 +51,7 @@ def test_updates_of_separate_groups_are_one_step(tmp_path: Path) -> None:
     class Engine:
         """An engine like DeepSpeed's with ZeRO.
 
-        Its optimizer steps once for each group of parameters, and another one for those on the host.
+        One optimizer steps once for each group of parameters on the GPU, and another one for each group on the host.
         """
 
         def _take_model_step(self, groups: int) -> str:
@@ -67,7 +67,7 @@ def test_updates_of_separate_groups_are_one_step(tmp_path: Path) -> None:
     loop.run(2, 1.0)  # The engine creates the optimizer's state.
     assert [engines.DeepSpeedEngine()._take_model_step(groups=groups) for groups in (2, 1, 2)] == ["taken"] * 3
     with pytest.raises(TypeError):
-        engines.DeepSpeedEngine()._take_model_step("no number")  # The next update is one step again.
+        engines.DeepSpeedEngine()._take_model_step("no number")  # After the error, an update is one step again.
     engines.DeepSpeedEngine()._take_model_step(3)
     loop.run(2, 1.0)
     loop.hook.finish()
@@ -108,15 +108,15 @@ def test_each_replay_of_a_graph_with_a_step_is_a_step(tmp_path: Path, monkeypatc
 
 
 def test_a_failed_graph_capture_hides_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refusing(CUDAGraph):
+    class FailingGraph(CUDAGraph):
         def capture_begin(self, pool: Any = None) -> None:
             raise RuntimeError("a stream is capturing already")
 
     graphs, loop = Graphs(), HookedLoop(tmp_path)
-    graphs.watch(SimpleNamespace(CUDAGraph=Refusing))
+    graphs.watch(SimpleNamespace(CUDAGraph=FailingGraph))
     monkeypatch.setattr(hook, "GRAPHS", graphs)
     with pytest.raises(RuntimeError, match="already"):
-        Refusing().capture_begin()
+        FailingGraph().capture_begin()
     loop.run(3, 10.0)
     loop.hook.finish()
     assert len(marks_of(tmp_path)) == 3

@@ -1,4 +1,4 @@
-"""Tests of trackers in a trial: a script gets neither its server nor its usual folder."""
+"""Tests of trackers in a trial, which use neither the script's server nor its folder."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from sawtooth.ingest.capture.command.launch import hooked_environment
 from sawtooth.ingest.capture.trials.settings import TRIAL, TrialSettings
 from sawtooth.ingest.capture.trials.trackers import tracker_variables
 
-# The trackers' own signatures, as far as the patches use them.
+# Fake trackers with the signatures that the patches use.
 PACKAGES = {
     "wandb/__init__.py": "def init(entity=None, project=None, dir=None, mode=None, **others):\n    return mode\n",
     "mlflow/__init__.py": "def set_tracking_uri(uri):\n    print(uri)\n",
@@ -44,10 +44,10 @@ def test_a_script_that_names_a_server_or_a_folder_stays_offline(tmp_path: Path) 
     done = subprocess.run(
         [sys.executable, "train.py"], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
     )
-    own = os.fspath(tmp_path / "trial" / "mlruns")
+    trial_folder = os.fspath(tmp_path / "trial" / "mlruns")
     assert done.stdout.splitlines() == [
         "offline offline disabled",
-        own,
-        own,
+        trial_folder,
+        trial_folder,
         f"{saves}{tmp_path / 'runs'} 3",
     ], done.stderr

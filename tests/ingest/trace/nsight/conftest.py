@@ -17,10 +17,10 @@ def folder(tmp_path):
 
 @pytest.fixture
 def ask(tmp_path, folder):
-    """Write an export, ingest it, and answer SQL over its recording."""
+    """Return a function that ingests an export and returns the rows of SQL queries on its recording."""
 
-    def answer(made, *queries, statements=()):
-        ref = ingest_file(export.write(tmp_path / "export.sqlite", made, statements), folder)
+    def answer(tables, *queries, statements=()):
+        ref = ingest_file(export.write(tmp_path / "export.sqlite", tables, statements), folder)
         with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
             return [con.execute(query).fetchall() for query in queries]
 

@@ -10,10 +10,10 @@ from tests.support import nsight_export as export
 
 
 def test_sampled_counters_are_telemetry_on_the_trace_s_clock(tmp_path, folder, ask):
-    made = export.tables()
-    export.add_metrics(made)
+    export_tables = export.tables()
+    export.add_metrics(export_tables)
     samples, devices = ask(
-        made,
+        export_tables,
         "SELECT count(*), min(time_ns), avg(gr_active_pct), max(sm_active_pct), max(dram_active_pct), avg(clock_sm_mhz), count(sm_occupancy_pct) FROM samples",
         "SELECT DISTINCT device FROM samples",
     )
@@ -25,28 +25,28 @@ def test_sampled_counters_are_telemetry_on_the_trace_s_clock(tmp_path, folder, a
 
 
 def test_memory_is_called_vram_on_gpus_without_hbm(ask):
-    made = export.tables()
-    export.add_metrics(made)
-    for row in made["TARGET_INFO_GPU_METRICS"]:
+    export_tables = export.tables()
+    export.add_metrics(export_tables)
+    for row in export_tables["TARGET_INFO_GPU_METRICS"]:
         row["metricName"] = row["metricName"].replace("DRAM", "VRAM")
-    (samples,) = ask(made, "SELECT max(dram_active_pct) FROM samples")
+    (samples,) = ask(export_tables, "SELECT max(dram_active_pct) FROM samples")
     assert samples == [(40.0,)]
 
 
 def test_only_gpus_that_the_program_used_are_sampled_devices(ask):
-    made = export.tables()
-    made["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": 5, "cudaId": 0, "pid": export.PID}]
-    export.add_metrics(made, gpus=(0, 5))
-    (rows,) = ask(made, "SELECT device, count(*) FROM samples GROUP BY 1")
+    export_tables = export.tables()
+    export_tables["TARGET_INFO_CUDA_DEVICE"] = [{"gpuId": 5, "cudaId": 0, "pid": export.PID}]
+    export.add_metrics(export_tables, gpus=(0, 5))
+    (rows,) = ask(export_tables, "SELECT device, count(*) FROM samples GROUP BY 1")
     assert rows == [(0, 40)]
 
 
 def test_samples_beyond_the_limit_are_left_out_and_reported(ask, monkeypatch):
     monkeypatch.setattr(samples, "MAX_SAMPLES", 100)
-    made = export.tables()
-    export.add_metrics(made)
+    export_tables = export.tables()
+    export.add_metrics(export_tables)
     rows, notes, kernels = ask(
-        made,
+        export_tables,
         "SELECT count(*) FROM samples",
         "SELECT severity FROM diagnostics WHERE key = 'samples_many'",
         "SELECT count(*) FROM gpu_ops",
@@ -56,14 +56,14 @@ def test_samples_beyond_the_limit_are_left_out_and_reported(ask, monkeypatch):
 
 @pytest.mark.parametrize("damage", ["no names", "texts", "clock that wrapped"])
 def test_only_invalid_counters_are_lost(ask, damage):
-    made = export.tables()
-    export.add_metrics(made)
+    export_tables = export.tables()
+    export.add_metrics(export_tables)
     if damage == "no names":
-        made.pop("TARGET_INFO_GPU_METRICS")
-    for row in made["GPU_METRICS"]:
+        export_tables.pop("TARGET_INFO_GPU_METRICS")
+    for row in export_tables["GPU_METRICS"]:
         if damage == "texts":
             row["value"] = "much"
         if damage == "clock that wrapped" and row["metricId"] == 1:
             row["value"] = 2_500_000_000 - (1 << 32)
-    (samples,) = ask(made, "SELECT count(*), max(clock_sm_mhz) FROM samples")
+    (samples,) = ask(export_tables, "SELECT count(*), max(clock_sm_mhz) FROM samples")
     assert samples == [(40, 2500.0) if damage == "clock that wrapped" else (0, None)]

@@ -1,7 +1,4 @@
-"""Tests of runs from Nsight Systems exports: they are analysed, compared and told apart as usual.
-
-Busy shares equal those of the export's own tables.
-"""
+"""Tests of the analysis and comparison of runs from Nsight Systems exports."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def folder(tmp_path):
 
 
 def union_ns(intervals):
-    """Total length of the union of (start, end)."""
+    """Return the total length of the union of (start, end) intervals."""
     total = reached = 0
     for start, end in sorted(intervals):
         total += max(0, end - max(start, reached))
@@ -42,17 +39,17 @@ def test_the_busy_share_equals_that_of_the_tables(folder, path):
     ref = ingest_file(path, folder)
     library = Library(folder)
     result = analyse(new_manifest([ref], "nsight"), library)
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as theirs:
-        tables = {name for (name,) in theirs.execute("SELECT name FROM sqlite_master")}
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as export_database:
+        tables = {name for (name,) in export_database.execute("SELECT name FROM sqlite_master")}
         work = [t for t in (KERNEL, *(f"CUPTI_ACTIVITY_KIND_{w}" for w in ("MEMCPY", "MEMSET", "GRAPH_TRACE"))) if t in tables]
-        (base,) = theirs.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
+        (base,) = export_database.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
         for rank in result.ranks:
             with library.open(ref.id) as recording:
                 windows = recording.rows("SELECT start_ns, end_ns FROM windows WHERE device = ?", [rank.device])
             cut = [
                 (max(start + base, a), min(end + base, b))
                 for table in work
-                for start, end in theirs.execute(f"SELECT start, end FROM {table} WHERE deviceId = ?", [rank.device])
+                for start, end in export_database.execute(f"SELECT start, end FROM {table} WHERE deviceId = ?", [rank.device])
                 for a, b in windows
                 if start + base < b and end + base > a
             ]
@@ -64,7 +61,7 @@ def test_the_busy_share_equals_that_of_the_tables(folder, path):
 
 
 def test_two_exports_are_compared(tmp_path, folder):
-    """Two exports are compared: the same steps with all times stretched by 1.4."""
+    """The second export has the steps of the first with all times stretched by 1.4."""
     slower = export.tables()
     for rows in slower.values():
         for row in rows:
@@ -73,8 +70,8 @@ def test_two_exports_are_compared(tmp_path, folder):
                 row["end"] = row["end"] and row["end"] * 14 // 10
     library = Library(folder)
     runs = [
-        analyse(new_manifest([ingest_file(export.write(tmp_path / f"{i}.sqlite", made), folder)], str(i)), library)
-        for i, made in enumerate((export.tables(), slower))
+        analyse(new_manifest([ingest_file(export.write(tmp_path / f"{i}.sqlite", tables), folder)], str(i)), library)
+        for i, tables in enumerate((export.tables(), slower))
     ]
     assert [run.metrics["step_time_ms"].value for run in runs] == pytest.approx([1.0, 1.4])
     compared = compare(*(side_of([run], library) for run in runs))
@@ -84,10 +81,10 @@ def test_two_exports_are_compared(tmp_path, folder):
 
 
 def test_samples_during_the_profile_do_not_give_the_unprofiled_step(tmp_path, folder):
-    made = export.tables()
-    export.add_metrics(made)
+    tables = export.tables()
+    export.add_metrics(tables)
     library = Library(folder)
-    ref = ingest_file(export.write(tmp_path / "a.sqlite", made), folder)
+    ref = ingest_file(export.write(tmp_path / "a.sqlite", tables), folder)
     result = analyse(new_manifest([ref], "nsight"), library)
     assert result.lead.telemetry.means["sm_active_pct"] == pytest.approx(45, abs=10)  # 90 % of half the time
     assert result.lead.best.source != "telemetry"
@@ -95,11 +92,11 @@ def test_samples_during_the_profile_do_not_give_the_unprofiled_step(tmp_path, fo
 
 
 def test_an_export_without_steps_has_advice_to_mark_them(tmp_path, folder):
-    made = export.tables()
-    made["NVTX_EVENTS"] = []
+    tables = export.tables()
+    tables["NVTX_EVENTS"] = []
     for name in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"):
-        made[name] = made[name][:1]
-    ref = ingest_file(export.write(tmp_path / "export.sqlite", made), folder)
+        tables[name] = tables[name][:1]
+    ref = ingest_file(export.write(tmp_path / "export.sqlite", tables), folder)
     library = Library(folder)
     (finding,) = [f for f in analyse(new_manifest([ref], "nsight"), library).findings if f.rule == "steps-not-marked"]
     assert finding.fix == "Mark each step with an NVTX range."

@@ -24,19 +24,19 @@ def test_ranges_are_nested_with_the_times_of_the_table(ask):
 
 
 def test_operators_of_emit_nvtx_are_operators_with_shapes(ask):
-    made = export.tables()
+    export_tables = export.tables()
     texts = (
         "aten::mm, seq = 3, op_id = 7, sizes = [[8, 4], [4, 2]]",
         "MmBackward0, seq = 3, op_id = 9",
         "my phase, op_id = 11",
     )
     for i, text in enumerate(texts):
-        at = 100 + 10 * i
-        made[NVTX].append(
-            {"start": at, "end": at + 5, "eventType": 59, "text": text, "globalTid": export.process(1) + 1, "domainId": 0}
+        start = 100 + 10 * i
+        export_tables[NVTX].append(
+            {"start": start, "end": start + 5, "eventType": 59, "text": text, "globalTid": export.process(1) + 1, "domainId": 0}
         )
     operators, shapes = ask(
-        made,
+        export_tables,
         "SELECT kind, name, sequence_number, input_dims FROM cpu_ops JOIN names USING (name_id) LEFT JOIN signatures USING (signature_id) WHERE dur_ns = 5 ORDER BY cpu_op_id",
         "SELECT record_shapes FROM recording",
     )
@@ -49,31 +49,33 @@ def test_operators_of_emit_nvtx_are_operators_with_shapes(ask):
 
 
 def test_library_ranges_are_operators_and_others_are_annotations(ask):
-    made = export.tables()
+    export_tables = export.tables()
     thread = export.process(export.PID) + export.PID
     for domain, title in ((1, "NCCL"), (2, "mine")):
-        made[NVTX] += [
+        export_tables[NVTX] += [
             {"start": 1, "end": None, "eventType": 75, "text": title, "globalTid": thread, "domainId": domain},
             {"start": 5, "end": 7, "eventType": 60, "text": f"in {title}", "globalTid": thread, "domainId": domain},
         ]
-    (rows,) = ask(made, "SELECT name, kind, extra FROM cpu_ops JOIN names USING (name_id) WHERE dur_ns = 2 ORDER BY 1")
+    (rows,) = ask(export_tables, "SELECT name, kind, extra FROM cpu_ops JOIN names USING (name_id) WHERE dur_ns = 2 ORDER BY 1")
     assert rows == [("in NCCL", "op", '{"NVTX domain": "NCCL"}'), ("in mine", "annotation", '{"NVTX domain": "mine"}')]
 
 
 def test_calls_of_mpi_are_library_calls(ask):
-    made = export.tables()
-    made["StringIds"].append({"id": 50, "value": "MPI_Allreduce"})
+    export_tables = export.tables()
+    export_tables["StringIds"].append({"id": 50, "value": "MPI_Allreduce"})
     call = {"textId": 50, "globalTid": export.process(export.PID) + export.PID, "commHandle": 1}
-    made["MPI_COLLECTIVES_EVENTS"] = [{"start": 5, "end": 7, "size": 64, **call}]
-    made["MPI_P2P_EVENTS"] = [{"start": 9, "end": 11, "remoteRank": 1, **call}]
-    (rows,) = ask(made, "SELECT name, kind, count(*) FROM cpu_ops JOIN names USING (name_id) WHERE dur_ns = 2 GROUP BY ALL")
+    export_tables["MPI_COLLECTIVES_EVENTS"] = [{"start": 5, "end": 7, "size": 64, **call}]
+    export_tables["MPI_P2P_EVENTS"] = [{"start": 9, "end": 11, "remoteRank": 1, **call}]
+    (rows,) = ask(
+        export_tables, "SELECT name, kind, count(*) FROM cpu_ops JOIN names USING (name_id) WHERE dur_ns = 2 GROUP BY ALL"
+    )
     assert rows == [("MPI_Allreduce", "op", 2)]
 
 
 @pytest.mark.parametrize("pids", [(1,), (1, 2)])
 def test_numbered_ranges_of_one_process_are_steps(tmp_path, folder, pids):
-    made = export.tables(pids, devices=range(len(pids)))
-    ref = ingest_file(export.write(tmp_path / "export.sqlite", made), folder)
+    export_tables = export.tables(pids, devices=range(len(pids)))
+    ref = ingest_file(export.write(tmp_path / "export.sqlite", export_tables), folder)
     with duckdb.connect(str(folder.recording_file(ref.id)), read_only=True) as con:
         steps = find_host_steps(load_events(con))
     assert steps.names == [f"step {i}" for i in range(export.STEPS)]
@@ -81,24 +83,24 @@ def test_numbered_ranges_of_one_process_are_steps(tmp_path, folder, pids):
 
 
 def test_waits_in_the_operating_system_are_stored_if_useful(ask):
-    made = export.tables()
+    export_tables = export.tables()
     main, other = export.process(export.PID) + export.PID, export.process(export.PID) + 1
-    made["StringIds"].append({"id": 50, "value": "read"})
-    made["OSRT_API"] = [
+    export_tables["StringIds"].append({"id": 50, "value": "read"})
+    export_tables["OSRT_API"] = [
         {"start": 930_000, "end": 990_000, "nameId": 50, "globalTid": main},
         {"start": 995_000, "end": 999_000, "nameId": 50, "globalTid": main},  # 4 µs
-        {"start": 0, "end": 4_000_000, "nameId": 50, "globalTid": other},  # This thread does nothing else.
+        {"start": 0, "end": 4_000_000, "nameId": 50, "globalTid": other},  # The other thread does nothing else.
     ]
-    (rows,) = ask(made, "SELECT name, dur_ns FROM python_calls JOIN names USING (name_id)")
+    (rows,) = ask(export_tables, "SELECT name, dur_ns FROM python_calls JOIN names USING (name_id)")
     assert rows == [("read (operating system)", 60_000)]
 
 
 def test_payloads_of_ranges_are_stored_with_them(ask):
-    made = export.tables()
+    export_tables = export.tables()
     common = {"eventType": 59, "globalTid": export.process(export.PID) + export.PID, "domainId": 0}
-    made[NVTX] += [
+    export_tables[NVTX] += [
         {"start": 1, "end": 3, "text": "epoch", "int64Value": 7, **common},
         {"start": 1, "end": 3, "text": "batch", "jsonText": '{"size": 8}', **common},
     ]
-    (rows,) = ask(made, "SELECT name, extra FROM cpu_ops JOIN names USING (name_id) WHERE dur_ns = 2 ORDER BY 1")
+    (rows,) = ask(export_tables, "SELECT name, extra FROM cpu_ops JOIN names USING (name_id) WHERE dur_ns = 2 ORDER BY 1")
     assert rows == [("batch", '{"NVTX payload": "{\\"size\\": 8}"}'), ("epoch", '{"NVTX payload": "7"}')]

@@ -1,6 +1,6 @@
-"""Tests of traces of PyTorch's Cuspy profiler: the same numbers as the run's Kineto trace.
+"""Tests of traces of PyTorch's Cuspy profiler, whose numbers equal those of a Kineto trace.
 
-Its counters are telemetry.
+The trace's counters are telemetry.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
 from tests.support.paths import ROOT
 
 COPY = re.compile(r"Memcpy (\w+) \((.+) -> (.+)\)")
-KEPT = {
+CUSPY_ARGUMENTS = {
     "device",
     "context",
     "stream",
@@ -40,7 +40,7 @@ def as_cuspy(events: list[dict[str, Any]]) -> None:
     for event in events:
         args, category = event.get("args", {}), event.get("cat")
         if category in ("kernel", "gpu_memcpy", "gpu_memset"):
-            event["args"] = {key: value for key, value in args.items() if key in KEPT} | {
+            event["args"] = {key: value for key, value in args.items() if key in CUSPY_ARGUMENTS} | {
                 "channel": 3,
                 "channel_type": "COMPUTE",
             }
@@ -78,7 +78,7 @@ def test_graph_kernels_are_checked_on_their_real_streams() -> None:
     trace = matmul_loop(8)
     for event in [e for e in trace.events if e["cat"] == "kernel"][::2]:
         event["args"] |= {"original_stream": 7, "stream": 1_000_000 + event["args"]["correlation"]}
-        event["dur"] += 130  # into the addition that follows on stream 7
+        event["dur"] += 130  # ends after the next addition on stream 7 begins
     diagnostics = {diagnostic.key: diagnostic.count for diagnostic in result_of(trace).diagnostics}
     assert diagnostics["overrun"] == 8
 
@@ -103,5 +103,5 @@ def test_counters_are_telemetry_on_the_traces_clock(tmp_path, sampled: bool) -> 
         rows = recording.rows("SELECT device, time_ns, power_w, clock_sm_mhz, sm_active_pct FROM samples ORDER BY time_ns")
         notes = dict(recording.rows("SELECT key, count FROM diagnostics"))
     assert rows[3] == (0, BASE_NS + 6_000_000, 403.0, 1500.0, 70.0 if sampled else None) and len(rows) == 20
-    assert notes["not_stored_ph_C"] == 20  # the fan
+    assert notes["not_stored_ph_C"] == 20  # the fan's counters
     assert notes.get("pm_sampling") == (20 if sampled else None)

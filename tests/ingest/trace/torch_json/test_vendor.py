@@ -1,4 +1,4 @@
-"""Tests of the devices' manufacturer, and of advice that is left out without CUDA graphs."""
+"""Tests of the devices' vendor. Only vendors with CUDA graphs are checked for slow launches."""
 
 from __future__ import annotations
 

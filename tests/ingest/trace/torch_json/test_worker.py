@@ -1,6 +1,6 @@
-"""Tests of worker processes for reading a trace: they change only the time it takes.
+"""Tests of worker processes for reading a trace.
 
-Ids and tables are the same, whatever fails on the way.
+Ids and tables do not depend on the number of workers, also if a worker fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BROKEN = [
 ]
 
 
-def tables(tmp_path, events, workers, spoil=None):
+def tables(tmp_path, events, workers, disturb=None):
     """Read ``events`` in blocks of some ten events; return every table with its ids, and the diagnostics."""
     content = b'{"schemaVersion": 1, "baseTimeNanoseconds": %d, "traceEvents": [%s], "traceName": "x"}' % (
         sound_trace.BASE,
@@ -41,11 +41,11 @@ def tables(tmp_path, events, workers, spoil=None):
     document = Document(iter([content[i : i + 5000] for i in range(0, len(content), 5000)]), limits, block_bytes=3000)
     trace = TorchTrace(document, limits, spool)
     reading = ParallelReader(document, trace, limits, tmp_path, workers)
-    writer = Writer(tmp_path / f"{workers}{spoil is not None}.duckdb")
+    writer = Writer(tmp_path / f"{workers}{disturb is not None}.duckdb")
     try:
         for count, _ in enumerate(reading.run()):
-            if spoil and count == 20:
-                spoil(reading)
+            if disturb and count == 20:
+                disturb(reading)
         store(trace, facts(trace, []), writer)
         names = ["SELECT * FROM names ORDER BY 1", "SELECT * FROM threads ORDER BY 1", "SELECT * FROM signatures ORDER BY 1"]
         sql = [*SHAPE.values(), *names, "SELECT key, count, example FROM diagnostics ORDER BY key"]
@@ -60,9 +60,9 @@ def tables(tmp_path, events, workers, spoil=None):
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("events", [EVENTS, BROKEN], ids=["sound", "broken"])
 def test_several_workers_give_the_same_result_as_one_process(tmp_path, events, workers):
-    alone, _ = tables(tmp_path, events, 0)
-    assert tables(tmp_path, events, workers)[0] == alone
-    assert len(alone[0]) == 3 * 400  # operators and annotations: three per step
+    one_process, _ = tables(tmp_path, events, 0)
+    assert tables(tmp_path, events, workers)[0] == one_process
+    assert len(one_process[0]) == 3 * 400  # operators and annotations: three per step
 
 
 def kill(reading):
@@ -71,8 +71,8 @@ def kill(reading):
 
 
 def test_a_killed_worker_costs_only_time(tmp_path):
-    alone, _ = tables(tmp_path, EVENTS, 0)
-    assert tables(tmp_path, EVENTS, 1, spoil=kill)[0] == alone
+    one_process, _ = tables(tmp_path, EVENTS, 0)
+    assert tables(tmp_path, EVENTS, 1, disturb=kill)[0] == one_process
 
 
 def test_small_sources_are_read_in_one_process():
