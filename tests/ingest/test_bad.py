@@ -1,7 +1,4 @@
-"""Tests of bad input: it is salvaged, repaired and counted, or refused in one sentence.
-
-There is never a traceback or a partial recording.
-"""
+"""Tests of bad input, which is repaired and counted, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -64,7 +61,7 @@ def test_at_most_the_odd_event_is_lost(tmp_path, folder, sound, case):
     tables, notes, truncated = ingest(folder, tmp_path, case.content)
     assert not truncated
     assert case.note is None or notes[case.note] == 1
-    odd = [row for row in tables["gpu_ops"] if row[4] == sound_trace.BASE + 500_500]  # start_ns of the kernel that was put in
+    odd = [row for row in tables["gpu_ops"] if row[4] == sound_trace.BASE + 500_500]  # start_ns of the inserted kernel
     if case.wanted == "skip":
         assert odd == [] and tables["cpu_ops"] == sound["cpu_ops"] and tables["gpu_ops"] == sound["gpu_ops"]
     else:
@@ -137,10 +134,7 @@ def test_binary_data_is_refused_without_showing_it(tmp_path, folder):
 
 
 def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
-    """Every GPU operation is written twice.
-
-    The tables are those of the intact trace, and the six copies are counted.
-    """
+    """Every GPU operation is written twice. The six copies are counted."""
     events = [
         again for e in sound_trace.sound_events() for again in ([e, e] if e.get("cat") in ("kernel", "gpu_memcpy") else [e])
     ]
@@ -149,7 +143,7 @@ def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
 
 
 def test_begins_and_ends_of_other_tools_become_operators(tmp_path, folder, sound):
-    """In any order in the file, they nest like complete events. An end without a begin is counted."""
+    """Begins and ends may be in any order in the file. An end without a begin is counted."""
     events = []
     for e in sound_trace.sound_events():
         if e.get("cat") != "cpu_op":
@@ -164,8 +158,7 @@ def test_begins_and_ends_of_other_tools_become_operators(tmp_path, folder, sound
 
 
 def test_events_that_torch_lost_are_left_out(tmp_path, folder, sound):
-    # torch 2.12 writes start 0 and duration 0 for lost events, which is impossible in a trace years after its base
-    # time.
+    # torch 2.12 writes start 0 and duration 0 for lost events. Real events are years after the trace's base time.
     late = [{**e, "ts": e["ts"] + 4e12} if e["ph"] != "M" else e for e in sound_trace.sound_events()]
     lost = sound_trace.event("kernel", "lost", 0.0, 0.0, 0, 7, correlation=1, device=0, stream=7)
     tables, notes, _ = ingest(folder, tmp_path, sound_trace.text(sound_trace.sound([*late, lost])))
@@ -193,12 +186,10 @@ def test_other_files_of_pytorch_are_named(tmp_path: Path) -> None:
 
 
 def test_a_header_of_many_megabytes_is_read_once(tmp_path, folder, monkeypatch):
-    """Repairing 32 MB that were not broken took 4 GB, and they were stored in the recording."""
+    def repair(text):
+        raise AssertionError(f"{len(text):,} intact bytes were repaired")
 
-    def mended(text):
-        raise AssertionError(f"{len(text):,} sound bytes were mended")
-
-    monkeypatch.setattr("sawtooth.ingest.trace.torch_json.text.envelope.repair", mended)
+    monkeypatch.setattr("sawtooth.ingest.trace.torch_json.text.envelope.repair", repair)
     path = tmp_path / "t.json"
     path.write_bytes(b'{"pad": "' + b"x" * (9 << 20) + b'", "small": 1, ' + sound_trace.GOOD[1:])
     ref = ingest_file(path, folder)

@@ -1,6 +1,6 @@
-"""Tests of properties of the reader: the notation of a trace does not change its numbers.
+"""Tests that the notation of a trace does not change the numbers.
 
-A truncated trace leaves a clean prefix.
+A truncated trace gives a prefix of the events.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pieces(content, sizes):
 
 
 def plain(document):
-    """Return every event as read; for flow arrows, which are not decoded, only their phase."""
+    """Return every event as read, and only the phase of flow arrows, which are not decoded."""
     events = [e for block in document.events() for e in block]
     return [(e.ph,) if e.ph in FLOWS else (e.ph, e.cat, e.name, bytes(e.ts), bytes(e.dur), bytes(e.args)) for e in events]
 
@@ -128,7 +128,7 @@ def test_every_cut_gives_a_clean_prefix():
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200), st.integers(0, len(sound_trace.GOOD)), st.integers(0, 80))
 def test_damage_at_any_place_gives_events_or_a_refusal(junk, at, gone):
-    """Damage at any place gives events or a refusal, and nothing else."""
+    """No damage causes another error."""
     content = sound_trace.GOOD[:at] + junk + sound_trace.GOOD[at + gone :]
     try:
         found = plain(Document(pieces(content, [100] * 30), Limits(), block_bytes=900))
@@ -171,7 +171,7 @@ def test_odd_numbers():
         b'"1\\n2"',
         b"true",
     ]
-    # Half to even: 0.0005 µs is 0.5 ns and gives 0; 0.0015 µs is 1.5 ns and gives 2.
+    # Halves are rounded to even, so 0.5 ns (0.0005 µs) gives 0, and 1.5 ns gives 2.
     wanted = [NULL, NULL, NULL, 10**6, 2, 0, 2, 1000, 500, -1, 1 << 62, NULL, NULL]
     assert decimal_ns([Raw(t) for t in texts]).tolist() == wanted
     assert integers([1, "2", 3.0, None, "x", 2**70, True, float("nan")]).tolist() == [1, 2, 3, NULL, NULL, NULL, 1, NULL]

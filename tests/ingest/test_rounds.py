@@ -18,7 +18,7 @@ def rounds(steps: int, long_ms: float, count: int = 10) -> list[float]:
         (rounds(8, 28.0)[5:-3], 8),  # The first and the last round are incomplete.
         (rounds(2, 9.0), 2),
         (rounds(64, 80.0, count=3), 64),
-        (rounds(65, 80.0), None),  # rounds are too long
+        (rounds(65, 80.0), None),  # Rounds have too many steps.
         (rounds(8, 28.0, count=2), None),  # Two rounds may be chance.
         (rounds(8, 5.9), None),  # The long step is hardly longer.
         (rounds(8, 9.0), None),  # The long step is a small part of the round.

@@ -1,7 +1,4 @@
-"""Tests of the search for the largest batch: sizes by hand, and a real step on the CPU.
-
-The step raises out-of-memory errors.
-"""
+"""Tests of the search for the largest batch, with a step on the CPU that raises out-of-memory errors."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from sawtooth.ingest.runs.bundle_file import open_bundle
 def searched(
     fitting: int, start: int, min_size: int = 1, max_size: int = 1 << 20, **limits: Any
 ) -> tuple[BatchSizes, list[int]]:
-    """Return the result of a search in which ``fitting`` samples fit, and the sizes that it tried."""
+    """Return the result of a search in which ``fitting`` samples fit, and the tried sizes."""
     sizes: list[int] = []
 
     def fits(size: int) -> bool:
@@ -45,7 +42,7 @@ def test_the_largest_batch_is_known_to_a_sixteenth(fitting: int, start: int) -> 
     assert sizes.largest is not None and sizes.too_large is not None
     assert sizes.largest <= fitting < sizes.too_large
     assert sizes.too_large - sizes.largest <= max(sizes.largest // 16, 1)
-    assert len(tried) < 32, "bisection"
+    assert len(tried) < 32, "the search does not bisect"
     assert {t.batch for t in sizes.trials if t.step_ms} >= {sizes.largest, sizes.advised}, "the recommended size was timed"
 
 
@@ -163,17 +160,17 @@ def test_training_state_is_restored(before: int, optimizer: Any, capsys: Any) ->
 def test_random_numbers_of_all_libraries_are_restored() -> None:
     loop = Loop(fitting=9)
 
-    def drawn() -> list[float]:
+    def draw_numbers() -> list[float]:
         return [random.random(), float(np.random.rand()), float(torch.rand(1))]
 
     own = torch.Generator().manual_seed(3)
     state = TrainingState(torch, [own])
-    expected = [*drawn(), float(torch.rand(1, generator=own))]
+    expected = [*draw_numbers(), float(torch.rand(1, generator=own))]
     state.restore()
     state.restore_random()
     again = TrainingState(torch, [own])
     find_batch_size(loop.step, BATCH, changes=loop.changes, seconds=0.001)
-    assert drawn() == expected[:3]
+    assert draw_numbers() == expected[:3]
     again.restore()
     assert float(torch.rand(1, generator=own)) == expected[3]
 
@@ -257,17 +254,19 @@ def test_bundle_has_sizes_and_a_trace(tmp_path: Any) -> None:
 
 
 def test_tensors_of_a_failed_size_are_freed() -> None:
-    held: list[Any] = []
+    activation_refs: list[Any] = []
 
     def step(batch: torch.Tensor) -> None:
-        assert [ref() for ref in held] == [None] * len(held), "a step before this one still holds its tensors"
+        assert [ref() for ref in activation_refs] == [None] * len(activation_refs), (
+            "a step before this one still holds its tensors"
+        )
         activations = batch * 2
         if len(batch) > 4:
-            held.append(weakref.ref(activations))
+            activation_refs.append(weakref.ref(activations))
             raise torch.OutOfMemoryError("CUDA out of memory.")
 
     sizes = find_batch_size(step, torch.ones(4, 1), changes=[], seconds=1e-6)
-    assert len(held) >= 3 and sizes.largest == 4
+    assert len(activation_refs) >= 3 and sizes.largest == 4
 
 
 def test_several_ranks_raise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""Tests of the loader times that the recorder's patches measure.
+"""Tests of the loader times that the recorder measures.
 
-They use a loader that pauses for a known time, and files written by hand.
+The loader sleeps, or the files were written by hand.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def write_batches(folder, pid, workers, lines, dataset="train:100", parent=None)
     (folder / f"batches-{pid}.jsonl").write_text("\n".join(text) + "\n")
 
 
-FIRST = (4, 900_000_000, 1, 0, 0)  # imports, a cold cache
+FIRST = (4, 900_000_000, 1, 0, 0)  # The first batch takes long, because of imports and a cold cache.
 
 
 def test_time_per_sample_excludes_collating(tmp_path):
-    # 4 samples take 48 ms, of which collating takes 8 ms: 10 ms each. On a core they take (22 − 6) ÷ 4 = 4 ms each.
+    # 4 samples take 48 ms, of which 8 ms are collating, so a sample takes 10 ms. On a core, a sample takes (22 − 6) ÷ 4 = 4 ms.
     write_batches(tmp_path, 1, 1, [FIRST, *[(4, 48_000_000, 22_000_000, 8_000_000, 6_000_000)] * 5])
     loading = batch_files.read_loading(tmp_path)
     cost, workers = loading.cost, loading.workers
@@ -97,7 +97,7 @@ def test_batches_are_timed_in_the_fetching_process(tmp_path, workers):
     from torch.utils.data._utils import fetch
 
     unwatched = fetch._MapDatasetFetcher.fetch
-    count = 256  # With so many, the start of a process on a busy machine hardly changes a worker's mean.
+    count = 256  # So many that a slow first batch hardly changes a worker's mean.
     end = batches.watch(fetch, tmp_path)
     try:
         got = [int(i) for batch in data.DataLoader(Pauses(count), batch_size=8, num_workers=workers) for i in batch]
@@ -108,7 +108,7 @@ def test_batches_are_timed_in_the_fetching_process(tmp_path, workers):
     cost, of_workers = loading.cost, loading.workers
     assert of_workers == workers and cost.batch == 8
     assert cost.wall_s >= PAUSE_S  # A sleep is never shorter.
-    assert cost.cpu_s < PAUSE_S  # It needs no core.
+    assert cost.cpu_s < PAUSE_S  # A sleep needs no core.
 
 
 class Files:
@@ -142,9 +142,9 @@ def test_reads_of_each_epoch_are_counted(tmp_path, workers, stay):
         end()
     first = batch_files.read_loading(tmp_path).first_epoch
     assert first.samples == 32 and first.room_bytes > 0
-    assert 100_000 <= first.sample_bytes < 110_000  # the file, and what Python itself reads
-    assert first.later_share is not None  # the second epoch was distinguished from the first
-    assert first.disk_share < 1  # The files were just written, so they are in memory.
+    assert 100_000 <= first.sample_bytes < 110_000  # the file, and reads by Python
+    assert first.later_share is not None  # A second epoch was found.
+    assert first.disk_share < 1  # Files that were just written are in memory.
 
 
 def test_write_errors_never_reach_the_training(tmp_path):

@@ -1,6 +1,6 @@
 """Tests of the capture helper around real loops on the CPU.
 
-Its clock gives each step 20 ms, and its sampler is scripted.
+The sampler is a fake, and the clock advances by 20 ms per step.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_one_file_has_trace_telemetry_and_stopwatch(tmp_path: Path, stepping_clo
         target, samples=64, tokens=1024, parameters=model, settings={"batch": 64}, notes="hello", seconds=1.0
     ) as capture:
         used = train(capture, stepping_clock, 500)
-    # 10 steps are skipped, 50 are in the timed second, 3 + 5 are profiled, and a fifth of 50 follow.
+    # 10 steps are skipped, 50 are timed (1 s), 3 + 5 are profiled, and 10 follow, a fifth of the timed steps.
     assert used == 10 + 50 + 8 + 10
     assert capture.path == tmp_path / "baseline.sawtooth" and capture.why_not == []
     assert capture.step_time_ms == pytest.approx(20.0) and capture.step_time_after_ms == pytest.approx(20.0)
@@ -65,7 +65,7 @@ def test_the_loop_continues_after_the_file_is_written(tmp_path: Path, stepping_c
 def test_cupti_is_detached_after_the_profile_by_default(
     tmp_path: Path, stepping_clock: SteppingClock, monkeypatch: pytest.MonkeyPatch, chosen: str | None, then: str
 ) -> None:
-    monkeypatch.setenv("TEARDOWN_CUPTI", chosen or "")  # The fixture restores it after the test.
+    monkeypatch.setenv("TEARDOWN_CUPTI", chosen or "")  # The fixture restores the variable after the test.
     if chosen is None:
         monkeypatch.delenv("TEARDOWN_CUPTI")
     with profile(tmp_path / "x.sawtooth", seconds=0.1, skip=1) as capture:
@@ -95,10 +95,7 @@ def test_the_real_sampler_is_started_and_stopped(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("steps", [4, 12, 30, 60, 200])
 def test_a_short_loop_of_known_length_is_captured(tmp_path: Path, stepping_clock: SteppingClock, steps: int) -> None:
-    """A short loop of known length is captured.
-
-    10 s of undisturbed steps are wanted, and the longest of these loops takes 4 s.
-    """
+    """The capture wants 10 s of undisturbed steps, but these loops take at most 4 s."""
     with profile(tmp_path / "x", steps=steps) as capture:
         train(capture, stepping_clock, steps)
     assert capture.path is not None and capture.why_not == []
@@ -141,10 +138,7 @@ def test_the_helper_needs_only_the_standard_library_and_torch() -> None:
 
 
 def test_evaluations_between_steps_are_separated_like_in_sawtooth_run(tmp_path: Path, stepping_clock: SteppingClock) -> None:
-    """An evaluation between steps is separated from them, as under `sawtooth run`.
-
-    The stopwatch includes it, so it is not the run's step time; the marks give its position.
-    """
+    """The stopwatch's time includes the evaluation, so the step time comes from the marks."""
     plain = torch.nn.Module.eval
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Dropout())
     with profile(tmp_path / "run", seconds=1.0) as capture:

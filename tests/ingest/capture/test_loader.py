@@ -1,7 +1,4 @@
-"""Tests of the loader's benchmark: the arithmetic of its worker model and its report.
-
-They also test how a sample is timed.
-"""
+"""Tests of the loader's benchmark: timing of samples, the model of workers, and the report."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.loader import limit_sentences, report, time_samples
 from sawtooth.ingest.loop.loading import SampleCost, least_workers, pinning_limits, predict
 
-READS = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.001, collate_s=0.0, batch=32)  # 9 of 10 ms are a wait
+READS = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.001, collate_s=0.0, batch=32)  # 9 of 10 ms are waits
 COMPUTES = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.010, collate_s=0.0, batch=32)
 
 
@@ -20,11 +17,11 @@ COMPUTES = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.010, collate_s=0.0, bat
     [
         (READS, 0, 4, 100),
         (READS, 8, 4, 800),  # workers that wait need no core
-        (READS, 100, 4, 0.82 * 3000),  # 3 cores ÷ 1 ms, all of them busy; the training uses the fourth
+        (READS, 100, 4, 0.82 * 3000),  # 3 cores ÷ 1 ms, because the training uses the fourth core
         (COMPUTES, 2, 4, 200),
         (COMPUTES, 8, 4, 0.82 * 300),  # 3 cores ÷ 10 ms
-        (COMPUTES, 8, 1, 0.82 * 50),  # of one core, half
-        (SampleCost(0.010, 0.0, 0.010, 0.064, 32), 1, 4, 1 / 0.012),  # and 2 ms a sample to collate
+        (COMPUTES, 8, 1, 0.82 * 50),  # half of the only core
+        (SampleCost(0.010, 0.0, 0.010, 0.064, 32), 1, 4, 1 / 0.012),  # Collating takes 2 ms per sample.
     ],
 )
 def test_workers_wait_side_by_side_and_share_the_cores(cost, workers, cores, per_s):
@@ -36,23 +33,23 @@ def test_workers_wait_side_by_side_and_share_the_cores(cost, workers, cores, per
 @pytest.mark.parametrize(
     ("cost", "workers", "seen", "middle", "low", "high"),
     [
-        (COMPUTES, 2, 1, 200, 2 * 65 * 0.9, 220),  # a core each, most likely
-        (COMPUTES, 4, 1, 4 * 82, 4 * 65 * 0.9, 440),  # 0.82 of a core each, or 0.65
-        (COMPUTES, 4, 3, 400, 4 * 100 * 0.65 / 0.82 * 0.9, 440),  # they shared cores when they were timed
+        (COMPUTES, 2, 1, 200, 2 * 65 * 0.9, 220),  # Each worker probably has a core.
+        (COMPUTES, 4, 1, 4 * 82, 4 * 65 * 0.9, 440),  # Each worker has 0.82 or 0.65 of a core.
+        (COMPUTES, 4, 3, 400, 4 * 100 * 0.65 / 0.82 * 0.9, 440),  # The timed workers shared cores.
         (COMPUTES, 4, 4, 400, 360, 440),
-        (COMPUTES, 2, 4, 200 / 0.82, 180, 200 / 0.65 * 1.1),  # they shared cores when they were timed, and now have a core each
+        (COMPUTES, 2, 4, 200 / 0.82, 180, 200 / 0.65 * 1.1),  # The timed workers shared cores, but these have a core each.
         (COMPUTES, 3, 4, 300, 270, 300 * 0.82 / 0.65 * 1.1),
-        (COMPUTES, 2, 0, 200, 2 * 65 * 0.9, 200 / 0.8 * 1.1),  # timed in the training, between its steps
+        (COMPUTES, 2, 0, 200, 2 * 65 * 0.9, 200 / 0.8 * 1.1),  # Samples were timed in the training, between steps.
         (READS, 4, 1, 400, 4 / (0.009 + 0.001 / 0.65) * 0.9, 440),  # a tenth of the time is on a core
     ],
 )
 def test_a_prediction_for_more_workers_includes_sharing_of_cores(cost, workers, seen, middle, low, high):
-    rate = predict(cost, workers, 5, seen)  # one of them belongs to the training
+    rate = predict(cost, workers, 5, seen)  # One of the 5 cores belongs to the training.
     assert (rate.value, rate.low, rate.high) == pytest.approx((middle, low, high))
 
 
 def test_one_thread_pins_the_batches_of_all_workers():
-    # 32 samples of 10 ms, pinned in 40 ms: one thread gives 800 samples a second, however many workers there are
+    # One thread pins 32 samples in 40 ms, so no number of workers gives more than 800 samples per second.
     pinned = SampleCost(0.010, 0.0, 0.0, 0.0, 32, pin_s=0.040)
     assert predict(pinned, 4, 16).value == pytest.approx(400)
     assert predict(pinned, 12, 16).value == predict(pinned, 64, 16).value == pytest.approx(800)
@@ -60,7 +57,9 @@ def test_one_thread_pins_the_batches_of_all_workers():
 
 
 def test_the_pinning_thread_is_the_limit_if_the_workers_deliver_more():
-    pinned = SampleCost(0.010, 0.0, 0.0, 0.0, 32, pin_s=0.040)  # 800 samples a second; each worker gives 100
+    pinned = SampleCost(
+        0.010, 0.0, 0.0, 0.0, 32, pin_s=0.040
+    )  # Pinning allows 800 samples per second, and each worker gives 100.
     assert pinning_limits(pinned, 8, 16) and pinning_limits(pinned, 12, 16)
     assert not pinning_limits(pinned, 7, 16) and not pinning_limits(COMPUTES, 12, 16) and not pinning_limits(pinned, 0, 16)
 
@@ -123,9 +122,9 @@ class Clock:
 
 
 class Loader:
-    """A loader with samples of 4 ms on a core and 6 ms of reading.
+    """A loader whose samples take 4 ms on a core and 6 ms of reading, or 60 ms for the first read.
 
-    The first read of a sample takes 60 ms. Collating a batch takes 8 ms.
+    Collating a batch takes 8 ms.
     """
 
     def __init__(self, clock):

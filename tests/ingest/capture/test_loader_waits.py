@@ -1,4 +1,4 @@
-"""Tests of how long a loop waits for batches, with a DataLoader's classes made by hand."""
+"""Tests of how long a loop waits for batches, with fake classes of a DataLoader."""
 
 import time
 from types import SimpleNamespace
@@ -41,7 +41,7 @@ def torch_loaders(clock: list[int]) -> Any:
 
 
 def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An epoch takes 10 to start, 30 for the first batch, 2 for each other and 2 to end."""
+    """An epoch takes 10 ns to start, 30 for the first batch, 2 for each other batch, and 2 to end."""
     clock = [0]
     monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
     waits, loaders = LoaderWaits(), torch_loaders(clock)
@@ -72,7 +72,7 @@ def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypa
 
 
 class _Iterable:
-    """A loader of an IterableDataset; asking for the length takes long."""
+    """A loader of an IterableDataset, whose length may take long to compute."""
 
     _dataset_kind = 1
 
@@ -92,7 +92,7 @@ class _Broken:
 
 @pytest.mark.parametrize("loader", [_Iterable(), _Broken()])
 def test_a_loader_of_any_kind_gives_its_own_iterator_unchanged(loader: Any) -> None:
-    """The training may pickle an iterator that is not PyTorch's. The recorder adds nothing to it."""
+    """The training may pickle an iterator of its own, so the recorder adds nothing to the iterator."""
     own = SimpleNamespace()
     kind = type("DataLoader", (), {"__iter__": lambda self: own})
     several = type("Several", (), {"_next_data": lambda self: 1})

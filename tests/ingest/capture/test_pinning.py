@@ -47,7 +47,7 @@ def test_pinning_is_timed_once_per_batch(tmp_path):
     cost = loading.cost
     assert 0.010 <= cost.pin_s < 0.1  # Two lists and three numbers take 2 ms each.
     assert len((next(tmp_path.glob("pins-*.txt"))).read_text().splitlines()) == 5
-    assert batch_files.facts_of(loading)["loader_pin_ms"] == pytest.approx(1e3 * cost.pin_s)
+    assert batch_files.loader_facts(loading)["loader_pin_ms"] == pytest.approx(1e3 * cost.pin_s)
 
 
 @pytest.mark.parametrize(("since_ms", "pin_ms"), [(6, 16), (40, 20)])

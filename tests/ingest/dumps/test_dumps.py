@@ -1,4 +1,4 @@
-"""Tests of dump files: plain pickles are read, and everything else gives a sentence."""
+"""Tests of dump files, of which only plain pickles are read. Other files give a sentence."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_pickles_run_no_code(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\x80\x04]r\xff\xff\xff\xff.",  # the last index of the memo: an array of this length would have 64 GB
+        b"\x80\x04]r\xff\xff\xff\xff.",  # An array for the last index of the memo would have 64 GB.
         b"\x80\x04j\xff\xff\xff\x7f.", b"\x80\x04a.", b"\x80\x04e.", b"\x80\x04.", b"\x80\x04(", b"\x80\x04}(K\x01u.", b"\x80\x04K\x01K\x02a.",
         b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7fabc.", b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x00N.", b"\x80\x05\x97.", b"",
     ],
@@ -91,7 +91,7 @@ def test_damaged_dumps_are_refused_or_read_completely(tmp_path: Path) -> None:
                 refused += 1
                 assert error.file == file.name and str(error).endswith((".", "?"))
             else:
-                assert i >= 50, "a cut file was read as if it were whole"
+                assert i >= 50, "an incomplete file was read"
         assert refused >= 50
 
 

@@ -1,7 +1,4 @@
-"""Tests of step-mark files: they become recordings and give the report's step time.
-
-They work alone and in a bundle.
-"""
+"""Tests of files of step marks, alone and in a bundle, which give the report's step time."""
 
 import json
 from pathlib import Path
@@ -114,11 +111,7 @@ def test_a_file_with_only_damaged_or_unknown_marks_says_so(
 
 
 def test_marks_written_by_a_script_are_not_telemetry(folder: DataFolder, tmp_path: Path) -> None:
-    """Marks that a script writes itself are marks and not telemetry.
-
-    Read as samples of a GPU, 40 lines without a quantity were "telemetry without utilization", and the run had no step
-    time.
-    """
+    """Lines without a quantity are not samples of a GPU."""
     path, first_ns = tmp_path / "marks.jsonl", 1_700_000_000_000_000_000
     lines = [json.dumps({"step": i, "t_ns": first_ns + i * STEP_NS, "phase": "train"}) for i in range(40)]
     path.write_text("\n".join([*lines, '{"step": 40, "t_ns": 17']))
@@ -143,7 +136,7 @@ def test_call_sites_are_stored_and_may_be_missing(folder: DataFolder, tmp_path: 
     writer = MarkWriter(path, wall_ns=lambda: 1_700_000_000_000_000_000)
     for step in range(4):
         writer.mark(step, site=(step // 2, [f"train.py:{step // 2}", "train.py:9"], ""))
-    writer.mark(4, site=(64, [], ""))  # beyond the number of places that are distinguished
+    writer.mark(4, site=(64, [], ""))  # beyond the largest number of a call site
     writer.close()
     cut = tmp_path / "cut.jsonl"
     head, *lines = path.read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Tests of ``.sawtooth`` files: export from one data folder and import into another."""
+"""Tests of exporting ``.sawtooth`` files from a data folder and importing them into another."""
 
 from __future__ import annotations
 

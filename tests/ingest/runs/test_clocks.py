@@ -1,7 +1,4 @@
-"""Tests of a user's statements about the clock of a telemetry file.
-
-They are zones, starts, intervals and shifts. The manifest stores them, and everything that reads the file uses them.
-"""
+"""Tests of the zones, starts, intervals and shifts that a user enters for a telemetry file."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ def test_a_zone_turns_local_times_into_absolute_ones(zone: str, offset: float) -
 def test_a_shift_is_added_with_or_without_a_zone() -> None:
     assert apply(REF, "local", JULY, ClockCorrection("Europe/Berlin", shift_s=0.5)).offset_ns == -BERLIN_SUMMER + 500_000_000
     assert apply(REF, "unix", JULY, ClockCorrection(shift_s=-1.25)).offset_ns == -1_250_000_000
-    assert apply(REF, "unix", JULY, ClockCorrection(time_zone="Europe/Berlin")) == REF  # absolute times have their zone
+    assert apply(REF, "unix", JULY, ClockCorrection(time_zone="Europe/Berlin")) == REF  # Absolute times need no zone.
 
 
 def test_a_start_places_a_file_without_times() -> None:
@@ -123,7 +120,7 @@ def test_a_wrong_clock_correction_changes_nothing(tmp_path: Path, folder: DataFo
 
 def test_local_telemetry_is_aligned_only_with_its_zone(tmp_path: Path, folder: DataFolder) -> None:
     trace = matmul_loop().write(tmp_path / "trace.json")
-    begins = BASE_NS // 10**9 - 3 + 7200  # on a wall clock of Berlin's summer
+    begins = BASE_NS // 10**9 - 3 + 7200  # as the wall clock in Berlin shows in summer
     lines = [{"t": begins + 0.1 * k} for k in range(60)]
     import datetime as dt
 
@@ -173,7 +170,7 @@ def test_a_bundle_contains_clock_corrections(tmp_path: Path, folder: DataFolder)
     assert import_bundle(tmp_path / "r.sawtooth", other)[0].telemetry[0].offset_ns == -BERLIN_SUMMER
 
 
-# The order of evidence: said, same host, measured while pushing, taken as equal.
+# In this order, the tests below use a user's correction, equal hosts, offsets measured during a push, and clocks assumed to be equal.
 TRACE_A = RecordingRow("a" * 16, "trace", clock="unix", host="a")
 
 
@@ -204,7 +201,7 @@ def test_the_offset_measured_by_the_traces_host_is_used() -> None:
 
 
 def test_two_hosts_that_push_to_one_dashboard_are_compared_through_it() -> None:
-    # b is 5 s and a 2 s behind the dashboard, so b is 3 s behind a
+    # The clock of b is 5 s behind the dashboard, and that of a 2 s, so b is 3 s behind a.
     found = placed(ClockOrigin("unix", "b", "dash", 5 * 10**9), REF, TRACE_A, ClockOrigin("unix", "a", "dash", 2 * 10**9))
     assert found.offset_ns == 3 * 10**9
     other_dashboard = placed(

@@ -1,4 +1,4 @@
-"""Tests of damaged and foreign ``.sawtooth`` files: each is refused in one sentence."""
+"""Tests of damaged and foreign ``.sawtooth`` files, each of which is refused in one sentence."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bundles import manifest_bytes, packed
 from tests.support.paths import SAMPLES
 
-MAY_BE_NOTHING = [  # values of a loader's processes, which are 0 if the loop itself loads
+FACTS_THAT_MAY_BE_0 = [
     fact for fact, kind in UserFacts.__annotations__.items() if fact.startswith("loader_") and "Measure" in kind
 ]
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ({"manifest.json": manifest_bytes(), "../../evil": b"x"}, "does not have only a manifest"),
         ({"manifest.json": manifest_bytes(), "sources/0001.gz/../x": b"x"}, "does not have only a manifest"),
@@ -37,9 +37,11 @@ MAY_BE_NOTHING = [  # values of a loader's processes, which are 0 if the loop it
         ({"manifest.json": manifest_bytes(runs=[{"name": "r", "recordings": "x"}]), "sources/0001.gz": b""}, "cannot be read"),
     ],
 )
-def test_a_file_that_is_not_a_bundle_is_refused_with_a_sentence(tmp_path: Path, members: dict[str, bytes], said: str) -> None:
+def test_a_file_that_is_not_a_bundle_is_refused_with_a_sentence(
+    tmp_path: Path, members: dict[str, bytes], message: str
+) -> None:
     path = packed(tmp_path / "x.sawtooth", members)
-    with pytest.raises(SourceError, match=said) as error, open_bundle(path):
+    with pytest.raises(SourceError, match=message) as error, open_bundle(path):
         pass
     assert str(error.value).count("\n") == 0 and str(tmp_path) not in str(error.value)
 
@@ -49,7 +51,7 @@ def test_a_file_that_is_not_a_bundle_is_refused_with_a_sentence(tmp_path: Path, 
     [
         (fact, value)
         for fact in UserFacts.__struct_fields__
-        for value in (-1, 1e308, *(() if fact in MAY_BE_NOTHING else (0, 5e-324)))
+        for value in (-1, 1e308, *(() if fact in FACTS_THAT_MAY_BE_0 else (0, 5e-324)))
     ],
 )
 def test_impossible_facts_are_refused_before_anything_is_stored(tmp_path: Path, fact: str, value: float) -> None:
@@ -58,19 +60,19 @@ def test_impossible_facts_are_refused_before_anything_is_stored(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("said", "value"),
+    ("key", "value"),
     [("offset_ns", 10**30), ("offset_ns", -(2**63)), ("interval_ns", 0), ("interval_ns", -5), ("interval_ns", 2**63)],
 )
-def test_impossible_clocks_are_refused_before_anything_is_stored(tmp_path: Path, said: str, value: int) -> None:
-    recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "telemetry", said: value}]
-    check_refused(tmp_path, {"name": "r", "recordings": recordings}, said)
+def test_impossible_clocks_are_refused_before_anything_is_stored(tmp_path: Path, key: str, value: int) -> None:
+    recordings = [{"member": "sources/0001.gz", "source_name": "t", "kind": "telemetry", key: value}]
+    check_refused(tmp_path, {"name": "r", "recordings": recordings}, key)
 
 
-def check_refused(tmp_path: Path, run: dict[str, Any], named: str) -> None:
+def check_refused(tmp_path: Path, run: dict[str, Any], words: str) -> None:
     source = gzip.compress((SAMPLES / "gpt" / "nvml.jsonl").read_bytes())
     path = packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(runs=[run]), "sources/0001.gz": source})
     folder = DataFolder(tmp_path / "b")
-    with pytest.raises(SourceError, match=named):
+    with pytest.raises(SourceError, match=words):
         import_bundle(path, folder)
     assert folder.manifests() == [] and list(folder.recordings.iterdir()) == []
 
@@ -121,8 +123,8 @@ def test_damaged_bytes_are_noticed_or_harmless(tmp_path: Path, seed: int) -> Non
     run = BundleRun("r", [BundleRecording("sources/0001.gz", "nvml.jsonl", "telemetry")])
     write_bundle(tmp_path / "x.sawtooth", BundleManifest([run]), {"sources/0001.gz": source})
     content = bytearray((tmp_path / "x.sawtooth").read_bytes())
-    at = random.Random(seed).randrange(len(content) - 8)
-    for i in range(at, at + 8):
+    start = random.Random(seed).randrange(len(content) - 8)
+    for i in range(start, start + 8):
         content[i] ^= 0x5A
     (tmp_path / "x.sawtooth").write_bytes(bytes(content))
     try:
@@ -136,7 +138,7 @@ def test_a_false_list_of_members_is_reported(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("manifest.json", b"{}")
     content = bytearray(path.read_bytes())
-    content[30:34] = b"othe"  # The member's own header has another name than the list.
+    content[30:34] = b"othe"  # The header of the member has another name than the list of members.
     path.write_bytes(content)
     with pytest.raises(SourceError, match="does not match the content"), open_bundle(path):
         pass
@@ -144,7 +146,7 @@ def test_a_false_list_of_members_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 80])
 def test_a_bundle_without_its_beginning_is_refused_with_a_sentence(tmp_path: Path, cut: int) -> None:
-    """A member then begins before the file, and the system has its own error for that."""
+    """By the list of members, a member of such a file begins before the file."""
     whole = packed(tmp_path / "whole.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"{}")})
     path = tmp_path / "cut.sawtooth"
     path.write_bytes(whole.read_bytes()[cut:])

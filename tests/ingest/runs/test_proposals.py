@@ -1,7 +1,4 @@
-"""Tests that a bundle never changes an existing run.
-
-Differences are shown before and after as a proposal, and applied on request.
-"""
+"""Tests that a bundle never changes an existing run. The differences become a proposal."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ SMALL = RECORDINGS / "mlp_4093"
 
 @pytest.fixture
 def known(tmp_path: Path) -> tuple[DataFolder, Manifest]:
-    """Return a run with telemetry and its owner's facts."""
+    """Return a data folder and its run, which has telemetry and facts."""
     folder = DataFolder(tmp_path / "d").create()
     run = prepared(folder, SMALL / "trace.json.gz", SMALL / "nvml.jsonl")
     owned = msgspec.structs.replace(run, facts=UserFacts(step_time_ms=100.0, samples_per_step=16.0), notes="mine", tags=["a"])
@@ -44,7 +41,7 @@ def known(tmp_path: Path) -> tuple[DataFolder, Manifest]:
 def bundle(tmp_path: Path, *, telemetry: dict[str, Any] | None = None, other: bytes | None = None, **said: Any) -> Path:
     """Return a bundle of the known trace with proposals.
 
-    ``telemetry`` is its statement about the telemetry's clock, ``other`` a source that is new here.
+    ``telemetry`` has the values for the telemetry's clock, and ``other`` is a source that the data folder does not have.
     """
     members = {"sources/0001.gz": (SMALL / "trace.json.gz").read_bytes()}
     recordings = [{"member": "sources/0001.gz", "source_name": "evil.json", "kind": "trace"}]

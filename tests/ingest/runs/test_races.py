@@ -1,6 +1,6 @@
 """Tests of concurrent ingest, edit and deletion of one run.
 
-No run is left without its recordings, and nobody's edit is lost.
+Afterwards, every run is complete and no edit is lost.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ def folder(tmp_path: Path) -> DataFolder:
     return folder_with_sound_run(tmp_path)
 
 
-def during(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, other: Callable[[], object]) -> list[threading.Thread]:
-    """Run ``other`` in a separate thread at the moment that ``where.name`` is called.
+def during(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, other: Callable[[], object]) -> list[threading.Thread]:
+    """Run ``other`` in a separate thread when ``owner.name`` is called.
 
-    Return the thread, so that the caller can wait for it.
+    The result is a list that gets the thread.
     """
-    real, threads = getattr(where, name), []
+    original, threads = getattr(owner, name), []
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if not threads:
             threads.append(threading.Thread(target=other))
             threads[0].start()
             threads[0].join(WAIT_S)
-        return real(*args, **kwargs)
+        return original(*args, **kwargs)
 
-    monkeypatch.setattr(where, name, called)
+    monkeypatch.setattr(owner, name, called)
     return threads
 
 
-def whole(folder: DataFolder) -> bool:
+def has_all_recordings(folder: DataFolder) -> bool:
     return all(folder.recording_file(ref.id).exists() for manifest in folder.manifests() for ref in manifest.recordings)
 
 
@@ -66,7 +66,7 @@ def test_a_run_deleted_during_registration_is_complete_or_absent(
     threads = during(monkeypatch, manifests, "join_refs", lambda: delete_run(folder, run.id))
     again(folder, run)
     threads[0].join()
-    assert whole(folder)
+    assert has_all_recordings(folder)
 
 
 def test_recordings_deleted_after_ingest_make_no_run(folder: DataFolder) -> None:
@@ -84,7 +84,7 @@ def test_a_proposal_is_applied_completely_while_its_run_is_deleted(folder: DataF
     threads = during(monkeypatch, proposals, "accepted", lambda: delete_run(folder, run.id))
     accept(folder, run.id)
     threads[0].join()
-    assert whole(folder)
+    assert has_all_recordings(folder)
 
 
 def test_two_edits_at_once_are_both_kept(folder: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +97,7 @@ def test_two_edits_at_once_are_both_kept(folder: DataFolder, monkeypatch: pytest
     )
 
     def first(now: Manifest) -> Manifest:
-        msgspec.structs.asdict(now)  # the other comes here
+        msgspec.structs.asdict(now)  # The other edit begins at this call.
         return msgspec.structs.replace(now, notes=f"{now.notes}a")
 
     edit_run(folder, run.id, first)
@@ -109,7 +109,11 @@ def test_edits_of_a_job_during_ingest_are_kept(folder: DataFolder) -> None:
     (run,) = folder.manifests()
     traces = [ref.id for ref in run.recordings]
     made = register_job(folder, run.recordings, "0" * 16, traces, None, None)
-    assert (made.id, made.name, made.summaries) == (run.id, run.name, "0" * 16)  # the run of the same traces is the job's
+    assert (made.id, made.name, made.summaries) == (
+        run.id,
+        run.name,
+        "0" * 16,
+    )  # The run of these traces becomes the job's run.
     edit_run(folder, made.id, lambda now: msgspec.structs.replace(now, name="said", notes="meanwhile"))
     renewed = register_job(folder, run.recordings, "1" * 16, traces, made.id, None)
     assert (renewed.name, renewed.notes, renewed.summaries) == ("said", "meanwhile", "1" * 16)

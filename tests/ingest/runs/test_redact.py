@@ -1,7 +1,4 @@
-"""Tests of --redact: the exported data contains no host, home or folder names.
-
-It contains everything that the analysis needs. The related commands are tested too.
-"""
+"""Tests of --redact, which removes names of hosts, users and folders, and secrets, from exported data."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from tests.support.paths import SAMPLES, TELEMETRY
 
 
 @pytest.mark.parametrize(
-    ("given", "kept", "gone"),
+    ("original", "kept_text", "removed_words"),
     [
         ('"/home/alice/secret/train.py(42): step"', 'train.py(42): step"', ("alice", "secret", "home")),
         ('"/usr/lib/python3.11/site-packages/torch/nn/modules/module.py(9): f"', "site-packages/torch/nn/modules/module.py(9): f", ("/usr",)),
@@ -57,10 +54,10 @@ from tests.support.paths import SAMPLES, TELEMETRY
         (r'"m": "{\"password\": \"two words \\\" more\", \"n\": 2}"', r'\"n\": 2}"', ("two", "words", "more")),
     ],
 )  # fmt: skip
-def test_names_are_removed_and_files_stay(given: str, kept: str, gone: tuple[str, ...]) -> None:
-    text = Redactor().text(given)
-    assert kept in text
-    assert not [word for word in gone if word in text]
+def test_names_are_removed_and_files_stay(original: str, kept_text: str, removed_words: tuple[str, ...]) -> None:
+    text = Redactor().text(original)
+    assert kept_text in text
+    assert not [word for word in removed_words if word in text]
 
 
 @pytest.mark.parametrize(
@@ -84,15 +81,15 @@ def test_text_that_is_not_a_path_does_not_change(text: str) -> None:
 
 
 def test_replaced_names_are_consistent_within_one_export() -> None:
-    one = Redactor(["node7"])
-    a, b, again = (one.text(f'"/x/{folder}/train.py"') for folder in ("a", "b", "a"))
+    redactor = Redactor(["node7"])
+    a, b, again = (redactor.text(f'"/x/{folder}/train.py"') for folder in ("a", "b", "a"))
     assert a == again
     assert a != b
-    assert one.host("node7") == "host-1"
-    assert one.host("node8") == "host-2"
-    assert one.text("on node7, not node70") == "on host-1, not node70"
+    assert redactor.host("node7") == "host-1"
+    assert redactor.host("node8") == "host-2"
+    assert redactor.text("on node7, not node70") == "on host-1, not node70"
     assert Redactor().text('"/x/a/train.py"') != a
-    assert one.text(one.text('"/x/a/train.py"')).endswith('train.py"')
+    assert redactor.text(redactor.text('"/x/a/train.py"')).endswith('train.py"')
 
 
 def test_checksums_of_a_redacted_session_are_valid(tmp_path: Path) -> None:
@@ -166,7 +163,7 @@ def test_a_command_keeps_its_words_without_paths_and_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("note", "left"),
+    ("note", "expected_end"),
     [
         ("env was environ({'MOTD': \"it's\", 'PGPASS': 'hunter3x'}), lr 0.1", "env was environ({}), lr 0.1"),
         (r"data in C:\Users\alice\set.bin", "set.bin"),
@@ -175,17 +172,14 @@ def test_a_command_keeps_its_words_without_paths_and_secrets() -> None:
         ('"password": "hunter3x" \\', '"password": "redacted" \\'),
     ],
 )
-def test_notes_are_redacted(note: str, left: str) -> None:
+def test_notes_are_redacted(note: str, expected_end: str) -> None:
     cleaned = Redactor().text(note)
-    assert cleaned.endswith(left)
+    assert cleaned.endswith(expected_end)
     assert not [word for word in ("alice", "hunter3x", "PLANT") if word in cleaned]
 
 
 def test_any_text_can_be_redacted() -> None:
-    """Any text can be redacted and remains valid JSON.
-
-    Otherwise an export ends with a text that cannot be read.
-    """
+    """Random texts of special characters and words cause no error."""
     dice = random.Random(7)
     parts = [
         "\\",

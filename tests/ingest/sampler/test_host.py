@@ -1,7 +1,4 @@
-"""Tests of host samples beside the GPUs: psutil's counters become rates in the recording.
-
-Loader workers are distinguished from helper processes.
-"""
+"""Tests of host samples, which are rates of psutil's counters."""
 
 from __future__ import annotations
 
@@ -111,17 +108,19 @@ def test_counters_become_rates():
     found = read_twice(host, HostReader([7], host))
     assert found["cpu_pct"] == pytest.approx((100 + 50 + 0 + 10) / 4)
     assert (found["cpu_busiest_pct"], found["cpu_io_wait_pct"]) == (100.0, 10.0)
-    assert (found["disk_read_bps"], found["disk_busy_pct"]) == (150.0, 90.0)  # partitions are parts of their disks
-    assert (found["network_received_bps"], found["network_sent_bps"]) == (10.0, 2.0)  # loopback does not count
+    assert (found["disk_read_bps"], found["disk_busy_pct"]) == (
+        150.0,
+        90.0,
+    )  # Partitions do not count, because they are parts of a disk.
+    assert (found["network_received_bps"], found["network_sent_bps"]) == (10.0, 2.0)  # The loopback interface does not count.
     assert (found["ram_used_bytes"], found["swap_in_bps"]) == (48 << 30, 4096.0)
     assert set(found) <= set(HOST_COLUMNS) and all(possible_value(column, value) is not None for column, value in found.items())
 
 
 def test_allowed_cores_are_distinguished_from_those_of_the_host(monkeypatch, tmp_path):
-    """The cores that the training may use are distinguished from the host's.
+    """Four cores have loads of 100, 50, 0 and 10 %.
 
-    Of four cores with loads of 100, 50, 0 and 10 %, a training on the first two sees its own nearly full, and the first
-    socket too.
+    The training may use the first two, which are the first socket.
     """
     monkeypatch.setattr(host_module, "allowed_cores", lambda pid: frozenset({0, 1}) if pid == 7 else frozenset(range(4)))
     monkeypatch.setattr(host_module, "usable_cores", lambda pid, proc: 2)
@@ -134,7 +133,7 @@ def test_allowed_cores_are_distinguished_from_those_of_the_host(monkeypatch, tmp
         75.0,
         2.0,
     )
-    # a container's limit: its share of two cores is not seen
+    # The use of a container's limit of two cores is not known.
     monkeypatch.setattr(host_module, "usable_cores", lambda pid, proc: 1)
     assert "cpu_usable_pct" not in read_twice(host, HostReader([7], host))
 
@@ -158,8 +157,8 @@ def test_waits_of_the_main_thread_for_a_core_are_measured(tmp_path):
     assert reader.read(0) is None
     host.now_s = 2.0
     reported.write_text("6000000000 1600000000 70\n")
-    assert reader.read(2 * SECOND)["main_waits_pct"] == pytest.approx(30.0)  # 0.6 of 2 s
-    reported.write_text("0 0 0\n")  # a kernel that does not count it
+    assert reader.read(2 * SECOND)["main_waits_pct"] == pytest.approx(30.0)  # 0.6 s of 2 s
+    reported.write_text("0 0 0\n")  # a kernel that does not count waits
     assert "main_waits_pct" not in reader.read(4 * SECOND)
 
 
@@ -174,15 +173,15 @@ def test_tasks_that_wait_for_core_disk_or_memory_are_counted(tmp_path):
     host.now_s = 2.0
     (pressure / "cpu").write_text("some avg10=9.00 avg60=0.00 avg300=0.00 total=1500000\nfull total=99\n")
     found = reader.read(2 * SECOND)
-    assert found["run_queue"] == 5.0  # six, of which one is the sampler
-    assert found["cpu_pressure_pct"] == pytest.approx(25.0)  # 0.5 of 2 s
+    assert found["run_queue"] == 5.0  # six tasks without the sampler
+    assert found["cpu_pressure_pct"] == pytest.approx(25.0)  # 0.5 s of 2 s
     assert found["io_pressure_pct"] == 0.0
     assert "memory_pressure_pct" not in found
 
 
 def test_only_processes_of_the_followed_command_count():
     host = FakeHost()
-    host.processes[50] = Process(host, 50, 3.0)  # somebody else's, on the same GPU
+    host.processes[50] = Process(host, 50, 3.0)  # somebody else's process on the GPU
     host.processes[5] = Process(host, 5, 0.0, ["torchrun", "train.py"])
     host.processes[7].parent = 5
     found = read_twice(host, HostReader([5], host), on_gpu=[7, 50])
@@ -190,8 +189,10 @@ def test_only_processes_of_the_followed_command_count():
     host.now_s, reader = 1.0, HostReader([5], host)
     reader.read(0)
     host.now_s = 3.0
-    assert reader.read(2 * SECOND)["main_cpu_pct"] == 100.0, "the training's, and not the launcher's, which waits for it"
-    unseen = read_twice(FakeHost(), HostReader([7], FakeHost()), on_gpu=[99])  # numbers of another process namespace
+    assert reader.read(2 * SECOND)["main_cpu_pct"] == 100.0, (
+        "the main process is the training, and not the launcher that waits for the training"
+    )
+    unseen = read_twice(FakeHost(), HostReader([7], FakeHost()), on_gpu=[99])  # PIDs of another process namespace
     assert unseen["workers"] == 2.0
 
 
@@ -204,7 +205,7 @@ def test_sampling_continues_if_processes_end():
     host.now_s = 3.0
     found = reader.read(3 * SECOND)
     assert "workers" not in found and "disk_read_bps" not in found and found["cpu_pct"] == 40.0
-    assert reader.read(3 * SECOND + 1) is None  # once a second
+    assert reader.read(3 * SECOND + 1) is None  # Host samples are taken once a second.
     assert HostReader([7], psutil=None).read(0) is None
 
 

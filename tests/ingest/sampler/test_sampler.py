@@ -1,4 +1,4 @@
-"""Tests of the sampler with a scripted NVML and a clock that advances on waits only."""
+"""Tests of the sampler with a fake NVML and a fake clock, which advances only while the sampler waits."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_a_tick_has_every_gpu_and_only_finite_numbers() -> None:
     assert [round((t["m"] - bench.start_m) / 1e8) for t in ticks] == list(range(11))
     assert bench.value(ticks[0], "util_pct") == 71
     assert bench.value(ticks[0], "power_w", 1) == 506.727
-    assert bench.value(ticks[0], "tensor_active_pct") is None  # GPM needs a window first
+    assert bench.value(ticks[0], "tensor_active_pct") is None  # GPM has no value before the end of the first window.
     assert bench.value(ticks[1], "dram_active_pct") is None  # NaN in the first window
     assert bench.value(ticks[2], "dram_active_pct") == 10.0
     assert bench.value(ticks[1], "tensor_active_pct") == 5.0
-    assert bench.value(ticks[1], "pcie_rx_bps") is None  # It is in the slower group, with one value per second.
+    assert bench.value(ticks[1], "pcie_rx_bps") is None  # The slower group has one value per second.
     assert bench.value(ticks[10], "pcie_rx_bps") == 21 * 1048576
     json.dumps(ticks, allow_nan=False)
     assert memory.records[-1]["k"] == "end"
@@ -132,7 +132,7 @@ def test_the_sampler_imports_only_the_standard_library_and_nvml() -> None:
                         "sawtooth.ingest.sampler",
                         "sawtooth.ingest.quantities",
                         "sawtooth.ingest.children",
-                        "sawtooth.ingest.loop.cores",  # the docstring says that it needs only the standard library
+                        "sawtooth.ingest.loop.cores",  # needs only the standard library
                         "sawtooth.ingest.json_checksum",
                         "sawtooth.installation",
                     )

@@ -1,7 +1,4 @@
-"""Tests of odd lines in NVML telemetry: only they are lost.
-
-A file without samples is refused in a sentence.
-"""
+"""Tests of invalid lines in telemetry, which are the only lines that are lost."""
 
 from __future__ import annotations
 
@@ -112,7 +109,7 @@ ODD_LINES = {
 def test_only_the_odd_line_of_an_nvidia_smi_log_is_lost(tmp_path, line):
     samples, notes, _ = ingest(tmp_path, [SMI + SMI_LINE % 0 + line + SMI_LINE % 2])
     assert [util for _, util, _ in samples] == [5.0, 5.0] and notes["line_unreadable"] == 1
-    assert "no_times" not in notes, "the others keep their dates"
+    assert "no_times" not in notes, "other lines keep their dates"
 
 
 @pytest.mark.parametrize("odd", [b"1e300,5", b"-5,5", b",", b"nan,nan", b"inf,5", b'"1795226100,5'], ids=bytes.decode)

@@ -1,4 +1,4 @@
-"""Tests of telemetry formats: recognition, sessions, gaps and damaged files."""
+"""Tests of recognizing and reading telemetry formats, also of sessions and damaged files."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_every_reader_knows_its_own_and_no_other() -> None:
         head = (TELEMETRY / name).read_bytes()[:65536]
         assert [r.name for r in readers() if r.sniff(head)] == [owner], name
     written_by_the_tests = {"sampler session", "NVML JSONL"}
-    assert {reader.name for reader in readers()} == {*owners.values(), *written_by_the_tests}, "each has an excerpt"
+    assert {reader.name for reader in readers()} == {*owners.values(), *written_by_the_tests}, "each reader has an excerpt"
     trace = b'{"schemaVersion": 1, "traceEvents": [{"ph": "X", "name": "gpu.0.gpu"}]}'
     assert reader_for(trace) is None
     assert reader_for(b"a,b\n1,2\n") is None
@@ -147,7 +147,6 @@ def test_each_device_of_nvml_lines_has_its_own_memory() -> None:
 
 
 def test_jitter_below_a_millisecond_is_not_a_gap(tmp_path: Path) -> None:
-    """The same rule as for sessions decides."""
     path = tmp_path / "nvml.jsonl"
     times = (0, 10, 20, 30, 10**6)
     path.write_text("".join(json.dumps({"t_ns": 10**18 + t, "gpu": 0, "gpu_util": 50}) + "\n" for t in times))

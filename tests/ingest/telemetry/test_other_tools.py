@@ -1,7 +1,4 @@
-"""Tests of telemetry of AMD's and Intel's tools, of scripts and spreadsheets.
-
-The expected values were read from the files by hand.
-"""
+"""Tests of telemetry of AMD's and Intel's tools, of scripts and of spreadsheets."""
 
 from __future__ import annotations
 
@@ -124,19 +121,19 @@ def test_text_of_powershell_and_excel(tmp_path: Path, encoding: str) -> None:
         ("Date,Time,GPU Usage (%)\n2026/09/27,08:00:00,33\n2026/09/27,08:00:01,34\n", [33, 34]),
         ("timestamp\tgpu_util_pct\n1790496000\t44\n1790496001\t45\n", [44, 45]),
         ("timestamp,utilization\n1790496000,0.97\n1790496001,0.5\n", [97, 50]),  # ratios
-        # index is the GPU's number inside its container; id counts the rows
+        # index is the GPU's number inside a container, and id counts the rows
         (
             "id,timestamp,gpu,index,util\n1,1790496000,0,0,10\n2,1790496000,1,0,20\n3,1790496001,0,0,11\n4,1790496001,1,0,21\n",
             [10, 11, 20, 21],
         ),
         ("timestamp,gpu,index,util\n1790496000,A100,0,10\n1790496000,A100,1,20\n", [10, 20]),  # gpu is the model
         ("elapsed_s,serial,timestamp,index,util\n0,[N/A],1790496000,0,10\n0,[N/A],1790496000,1,20\n", [10, 20]),
-        # Grafana: one column per series, with its labels as the title
+        # Grafana writes a column per series, whose title has the labels.
         (
             '"Time","DCGM_FI_DEV_GPU_UTIL{gpu=""1"", Hostname=""n""}","DCGM_FI_DEV_GPU_UTIL{gpu=""3""}"\n2026-09-27 08:00:00,7,8\n',
             [7, 8],
         ),
-        # GPU-Z, in Windows' code page
+        # GPU-Z writes in Windows' code page.
         (
             "  Date , GPU Clock [MHz] , GPU Temperature [\xb0C] , GPU Load [%] ,\n2026-09-27 08:00:00 , 1410.0 , 60.0 , 33 ,\n",
             [33],

@@ -1,7 +1,4 @@
-"""Tests of telemetry that tools print repeatedly for people.
-
-The tools are nvidia-smi, pmon, nvidia-smi -q, gpustat and rocm-smi. The expected values are read from the text.
-"""
+"""Tests of telemetry that tools such as gpustat and rocm-smi print repeatedly for people."""
 
 from __future__ import annotations
 

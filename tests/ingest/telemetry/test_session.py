@@ -14,8 +14,8 @@ from sawtooth.ingest.telemetry.session import SessionClock, SessionReader, Sessi
 from tests.support.sampler_bench import Bench, recorded
 from tests.support.sessions import read_session
 
-POWER_SAMPLES = 0  # NVML_TOTAL_POWER_SAMPLES, the type of samples in a buffer of the driver
-SEQUENCE = "q"  # key of a record's number
+POWER_SAMPLES = 0  # NVML's type of power samples in a driver buffer
+SEQUENCE = "q"  # the key of the number of a record
 
 
 def tick(number: int, values: list[list[float]], buffers: list[list[Any]]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def test_buffered_values_replace_polled_values(tmp_path: Path) -> None:
     fill()
     columns = read_session(recorded(tmp_path, 6, *((k * 0.1, fill) for k in range(60)), bench=bench)).columns()
     power = columns["power_w"][~np.isnan(columns["power_w"])]
-    # 506.727 W is polled (before the first and after the last buffer sample), 300 W is the buffer's.
+    # Before the first and after the last sample of the buffer, 506.727 W is polled. The buffer has 300 W.
     assert (power == 300.0).sum() >= 200 and (power == 506.727).sum() < 25
     assert (columns["util_pct"] == 71).sum() == 30  # The driver updates utilization every 200 ms.
 
@@ -107,8 +107,8 @@ def test_damaged_bytes_lose_only_their_lines(tmp_path: Path, seed: int) -> None:
     path = folder / "samples-0001.jsonl"
     content = bytearray(path.read_bytes())
     good = len(bytes(content).splitlines())
-    at = random.Random(seed).randrange(len(content) - 40)
-    for i in range(at, at + 32):
+    start = random.Random(seed).randrange(len(content) - 40)
+    for i in range(start, start + 32):
         content[i] ^= 0x55
     path.write_bytes(bytes(content))
     reader = SessionReader(folder)
@@ -137,7 +137,7 @@ def test_wall_clock_jump_moves_no_sample(tmp_path: Path) -> None:
 
 def test_session_clock_follows_slow_drift() -> None:
     clock = SessionClock()
-    for i in range(10_000):  # 500 ppm over 1000 s: half a second in the end
+    for i in range(10_000):  # a drift of 500 ppm, half a second in 1000 s
         m = i * 100_000_000
         assert clock.time_ns(m, 10**18 + m + m // 2000) == 10**18 + m + m // 2000
     assert clock.steps == 0

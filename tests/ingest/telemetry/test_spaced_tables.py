@@ -1,7 +1,4 @@
-"""Tests of telemetry tables with spaces between columns, and of large answers.
-
-The tools are amd-smi monitor and npu-smi. The expected values are read from the text.
-"""
+"""Tests of telemetry tables with spaces between columns, as amd-smi monitor and npu-smi print them."""
 
 from __future__ import annotations
 

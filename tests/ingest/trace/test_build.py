@@ -1,4 +1,4 @@
-"""Tests of the whole ingest with a small hand-made trace and the arithmetic beside it."""
+"""Tests of the whole ingest with a small trace whose expected numbers were computed by hand."""
 
 import gzip
 import json
@@ -15,8 +15,8 @@ from sawtooth.ingest.schema import DataFolder
 
 BASE = 1_700_000_000_000_000_000
 
-# one step on thread (10, 11): ProfilerStep > aten::add > aten::empty; one launch inside add; kernel 40.5 us later;
-# one graph launch in the step with two kernels; one kernel that nothing launched
+# A step on thread (10, 11) has ProfilerStep > aten::add > aten::empty. A launch inside add starts a kernel 40.5 us later. A graph launch
+# starts two kernels. Another kernel has no launch.
 EVENTS = [
     {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 10, "tid": 11, "ts": 100.000, "dur": 100.000, "args": {"External id": 1}},
     {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 10, "tid": 11, "ts": 110.001, "dur": 20.5, "args": {"External id": 2, "Sequence number": 7, "Input Dims": [[2, 3], []]}},
@@ -136,7 +136,7 @@ def test_ranks_are_joined_and_deleted_with_their_telemetry(tmp_path, folder):
         ingest_file(put(tmp_path, telemetry, "nvml.jsonl"), folder),
     ]
     assert rows(folder, refs[2], "SELECT count(*), count(dram_active_pct), sum(util_pct) FROM samples") == [(5, 0, 15.0)]
-    # periods 100, 100, 100, 600 ms: the median is 100, so the last (above 300) is a gap
+    # The periods are 100, 100, 100 and 600 ms. The median is 100, so the last period (more than 300) is a gap.
     assert rows(folder, refs[2], "SELECT start_ns, end_ns FROM sample_gaps") == [(BASE + 3 * 10**8, BASE + 9 * 10**8)]
     (run,) = register_runs(folder, refs, name="job")
     assert [t.rank for t in run.traces] == [0, 1] and len(run.telemetry) == 1

@@ -1,7 +1,6 @@
-"""Tests of `sawtooth attach`: running trainings are hooked, recorded and released.
+"""Tests of `sawtooth attach`, which hooks, records and releases running trainings.
 
-``sys.remote_exec`` needs Python 3.14. Here, a signal replaces it: the training then executes a file between two
-instructions of its main thread.
+``sys.remote_exec`` needs Python 3.14. These tests use a signal instead, at which the main thread of the training executes a file.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ from tests.support.launches import WITHOUT_COMPILER
 from tests.support.remote_execution import BySignal
 
 EXIT_CODE = 3  # of each rank
-STAND_IN = """
+SIGNAL_HANDLER = """
 import os, signal, sys
 def execute(*_):
     with open(f"script-{os.getpid()}") as note, open(note.read()) as script:
@@ -39,7 +38,7 @@ def execute(*_):
 signal.signal(signal.SIGUSR1, execute)
 """
 TRAINING = (
-    STAND_IN
+    SIGNAL_HANDLER
     + WITHOUT_COMPILER
     + """
 import importlib, pathlib, time, torch
@@ -49,13 +48,13 @@ torch.set_num_threads(1)
 rank = int(os.environ["RANK"])
 model = torch.nn.Linear(8, 8)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-optimizer.register_step_post_hook(lambda *_: sum(range(100)))  # a hook of the training, whose hooks run for a while
+optimizer.register_step_post_hook(lambda *_: sum(range(100)))  # a hook of the training
 hooks = importlib.import_module("torch.optim.optimizer")._global_optimizer_post_hooks
 def patched():
     return [torch.nn.Module.eval, torch.save, os._exit, pin_memory.pin_memory, fetch._MapDatasetFetcher.fetch,
             torch.cuda.graphs.CUDAGraph.replay, torch.autograd._engine_run_backward, dataloader._BaseDataLoaderIter.__next__, list(hooks), "sawtooth" in sys.modules]
 before = patched()
-def ends_at(step):  # The ranks wait for each other here, like those of a job, and exchange whether they have seen the file.
+def ends_at(step):  # The ranks wait for each other, as in a job, and exchange whether the file exists.
     mine = b"1" if step % 10 == 0 and os.path.exists("stop") else b"0"
     os.write(to_other, mine)
     return b"1" in (mine, os.read(from_other, 1))
@@ -71,14 +70,14 @@ for step, batch in enumerate(DataLoader(torch.ones(10**6, 8), batch_size=4)):
         pathlib.Path(f"unchanged-{rank}").write_text(str(patched() == before))
     if ends_at(step):
         break
-sys.stdout.write(f"trained {rank}\\n")  # in one write, because the ranks end at the same time
+sys.stdout.write(f"trained {rank}\\n")  # one write, because the ranks end at the same time
 """
     + f"sys.exit({EXIT_CODE})"
 )
 RANKS = "for RANK in 0 1; do (RANK=$RANK {python} train.py; echo ended $RANK $?) & done; wait"
 
 
-def until(*files: Path) -> None:
+def wait_for_files(*files: Path) -> None:
     limit = time.monotonic() + 170
     while not all(file.exists() for file in files):
         assert time.monotonic() < limit, files
@@ -107,7 +106,7 @@ def launcher(tmp_path: Path) -> "Iterator[subprocess.Popen[str]]":
     pipe = subprocess.PIPE
     process = subprocess.Popen(words, cwd=tmp_path, env=variables, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
     try:
-        until(tmp_path / "trains-0", tmp_path / "trains-1")
+        wait_for_files(tmp_path / "trains-0", tmp_path / "trains-1")
         yield process
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -121,12 +120,12 @@ def test_ranks_of_a_launcher_can_be_recorded_twice_and_may_end_meanwhile(
 ) -> None:
     monkeypatch.setattr(attaching, "MIN_PROFILED_S", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    wanted, remote = AttachOptions(steps=2, after_s=0.05, sample=False), BySignal(tmp_path)
-    launched = attach(launcher.pid, tmp_path / "first.sawtooth", wanted, remote=remote)
-    assert launched.exit_code == 0 and len(launched.stays) == 2 and all(launched.stays.values())
-    assert [sentence.partition(" ")[0] for sentence in launched.missing] == ["Process"] * 2
+    options, remote = AttachOptions(steps=2, after_s=0.05, sample=False), BySignal(tmp_path)
+    first_recording = attach(launcher.pid, tmp_path / "first.sawtooth", options, remote=remote)
+    assert first_recording.exit_code == 0 and len(first_recording.stays) == 2 and all(first_recording.stays.values())
+    assert [sentence.partition(" ")[0] for sentence in first_recording.missing] == ["Process"] * 2
     (tmp_path / "look").touch()
-    until(*(tmp_path / f"unchanged-{rank}" for rank in (0, 1)))
+    wait_for_files(*(tmp_path / f"unchanged-{rank}" for rank in (0, 1)))
     assert [(tmp_path / f"unchanged-{rank}").read_text() for rank in (0, 1)] == ["True", "True"]
 
     def stop_once_marked() -> None:
@@ -137,14 +136,14 @@ def test_ranks_of_a_launcher_can_be_recorded_twice_and_may_end_meanwhile(
 
     stopping = threading.Thread(target=stop_once_marked)
     stopping.start()
-    ended = attach(launcher.pid, tmp_path / "second.sawtooth", replace(wanted, steps=0, seconds=600), remote=remote)
+    ended = attach(launcher.pid, tmp_path / "second.sawtooth", replace(options, steps=0, seconds=600), remote=remote)
     stopping.join()
     out, err = launcher.communicate(timeout=240)
     ended_with = [f"ended {rank} {EXIT_CODE}" for rank in (0, 1)]
     assert sorted(out.split("\n")) == ["", *ended_with, "trained 0", "trained 1"] and err == ""
     assert ENDED in ended.missing
 
-    for bundle in (launched.bundle, ended.bundle):
+    for bundle in (first_recording.bundle, ended.bundle):
         assert bundle is not None
         run, sources = recorded(bundle)
         assert run["name"] == "train" and run["command"][-1] == "train.py"
@@ -155,7 +154,7 @@ def test_ranks_of_a_launcher_can_be_recorded_twice_and_may_end_meanwhile(
             assert [mark["i"] for mark in marks] == list(range(len(marks))) != []
             assert any(line.startswith("train.py:") for line in marks[0]["at"])
     run, sources = recorded(tmp_path / "first.sawtooth")
-    assert run["facts"]["loader_batch"] == 4  # The loader's iterator existed before.
+    assert run["facts"]["loader_batch"] == 4  # The iterator of the loader is older than the hook.
     assert all(b"Optimizer.step#Adam.step" in sources[f"rank{rank}.json.gz"] for rank in (0, 1))
     # Ranks that wait for each other profile the same steps. Other ranks may be many steps apart.
     profiled = [[m["i"] for m in marks_in(sources[f"marks-rank{rank}.jsonl"]) if m["p"] == "profile"] for rank in (0, 1)]
@@ -163,33 +162,33 @@ def test_ranks_of_a_launcher_can_be_recorded_twice_and_may_end_meanwhile(
 
 
 def test_a_recording_waits_a_limited_time_for_the_profile_of_each_rank(tmp_path: Path) -> None:
-    me = read_process(os.getpid())
-    assert me is not None
-    recording = attaching._Recording([me, me], tmp_path, AttachOptions(), BySignal(tmp_path))
-    seen = []
+    own_process = read_process(os.getpid())
+    assert own_process is not None
+    recording = attaching._Recording([own_process, own_process], tmp_path, AttachOptions(), BySignal(tmp_path))
+    profiled = []
     for recording.seconds, trace in ((1.0, "0.part"), (2.0, "0.json"), (31.0, "1.part"), (32.0, "1.part"), (33.0, "1.json")):
         (tmp_path / f"trace-rank{trace}").touch()
-        seen.append(recording._are_profiled(2))
-    assert seen == [False, False, False, True, True]
-    again = attaching._Recording([me, me], tmp_path, AttachOptions(), BySignal(tmp_path))
+        profiled.append(recording._are_profiled(2))
+    assert profiled == [False, False, False, True, True]
+    again = attaching._Recording([own_process, own_process], tmp_path, AttachOptions(), BySignal(tmp_path))
     assert again._are_profiled(2) and not again._are_profiled(3)
 
 
 def test_a_silent_or_already_recorded_process_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Deaf(BySignal):
+    class SilentProcess(BySignal):
         def execute(self, target: Process, script: Path) -> str | None:
             self.script = script
             return None
 
-    me = read_process(os.getpid())
-    assert me is not None
-    deaf = Deaf(tmp_path)
-    why_not = Injection([me], tmp_path, {}, deaf, answer_s=0.05).attach()
+    own_process = read_process(os.getpid())
+    assert own_process is not None
+    silent = SilentProcess(tmp_path)
+    why_not = Injection([own_process], tmp_path, {}, silent, answer_s=0.05).attach()
     assert why_not is not None and "did not answer" in why_not
-    assert deaf.script.read_text() == ""  # A late read of it does nothing.
-    deaf.script.unlink()
-    recorded_already = replace(me, environment={FOLDER: "/there"})
+    assert silent.script.read_text() == ""  # A process that reads the script later does nothing.
+    silent.script.unlink()
+    recorded_already = replace(own_process, environment={FOLDER: "/there"})
     monkeypatch.setattr(attaching, "find_trainings", lambda pid: [recorded_already])
     with pytest.raises(AttachError) as refused:
-        attach(me.pid, None, AttachOptions())
-    assert str(refused.value) == RECORDED_ALREADY.format(pid=me.pid)
+        attach(own_process.pid, None, AttachOptions())
+    assert str(refused.value) == RECORDED_ALREADY.format(pid=own_process.pid)

@@ -1,4 +1,4 @@
-"""Tests of the part of `sawtooth attach` inside the training: its hooks, and their removal."""
+"""Tests of the hooks of `sawtooth attach` inside the training, and of their removal."""
 
 import contextlib
 import importlib
@@ -25,10 +25,7 @@ def marks_in(lines: bytes) -> list[dict[str, Any]]:
 
 
 def test_a_hook_without_renewal_ends_itself(tmp_path: Path) -> None:
-    """A hook that is no longer renewed ends itself.
-
-    The recorder was killed and could not remove the hook.
-    """
+    """A recorder that was killed cannot remove the hook."""
     torch = pytest.importorskip("torch")
     from sawtooth.ingest.capture.attach import inside
 
@@ -54,7 +51,7 @@ def test_a_hook_without_renewal_ends_itself(tmp_path: Path) -> None:
             optimizer.step()
         assert attached.is_over and torch.nn.Module.eval is evaluate and os._exit is leave
         (marks,) = folder.glob("marks-*.jsonl")
-        assert len(marks_in(marks.read_bytes())) == 2  # neither the step before all ranks begin nor a step after the end
+        assert len(marks_in(marks.read_bytes())) == 2  # no step before all ranks begin, and none after the end
     finally:
         attached.remove()
     assert not optimizers._global_optimizer_post_hooks
@@ -78,7 +75,7 @@ def test_a_loop_without_an_optimizer_is_marked_at_its_boundary(tmp_path: Path, b
         iterator = loaders._BaseDataLoaderIter
         return [torch.autograd._engine_run_backward, iterator.__next__, os._exit, model.__dict__.get(CALL_ATTRIBUTE)]
 
-    def train(least: int) -> None:
+    def train(min_steps: int) -> None:
         limit, batches = time.monotonic() + 240, iter(loaders.DataLoader(torch.ones(10**6, 2)))
         for step in range(10**6):
             batch = next(batches) if boundary == "batch" else torch.ones(1, 2)
@@ -86,8 +83,8 @@ def test_a_loop_without_an_optimizer_is_marked_at_its_boundary(tmp_path: Path, b
                 model(batch).sum().backward()
             if boundary == "call":
                 model(batch)
-            if step >= least and (
-                attached.is_over or (attached.detector.boundary == boundary and attached.detector._steps >= least)
+            if step >= min_steps and (
+                attached.is_over or (attached.detector.boundary == boundary and attached.detector._steps >= min_steps)
             ):
                 break
             assert time.monotonic() < limit
@@ -99,7 +96,7 @@ def test_a_loop_without_an_optimizer_is_marked_at_its_boundary(tmp_path: Path, b
     try:
         for _ in range(5 if boundary == "backward" else 0):
             model(torch.ones(1, 2)).sum().backward()
-        assert attached.detector.boundary is None  # not before all ranks begin
+        assert attached.detector.boundary is None  # The detector waits until all ranks begin.
         (tmp_path / inside.BEGIN_FILE).write_text("0")
         train(20)
         assert patched() != before
@@ -152,7 +149,7 @@ def test_a_running_profiler_of_the_training_is_detected(tmp_path: Path) -> None:
 
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]), attached():
         assert inside.PROFILERS.busy
-    with attached():  # The profiler ended while it was not watched.
+    with attached():  # The profiler ended while no hook watched it.
         assert not inside.PROFILERS.busy
 
 

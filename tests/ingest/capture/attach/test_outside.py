@@ -1,4 +1,4 @@
-"""Tests of the observation of a process without a hook: resources, stacks, and the reason."""
+"""Tests of observing a process without a hook, and of the reason for no hook."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from sawtooth.ingest.capture.attach.targets import Process, read_process
 from sawtooth.ingest.capture.command import telemetry
 
 
-def me() -> Process:
+def own_process() -> Process:
     process = read_process(os.getpid())
     assert process is not None
     return process
@@ -24,9 +24,9 @@ def me() -> Process:
 def test_a_python_without_remote_execution_is_named_with_its_version() -> None:
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert f"runs Python {version}, but only Python 3.14 or newer accepts code from another process" in str(
-        remote.RemoteExecution().why_not(me())
+        remote.RemoteExecution().why_not(own_process())
     )
-    assert "has no attribute 'remote_exec'" in str(remote.RemoteExecution().execute(me(), Path("/nothing.py")))
+    assert "has no attribute 'remote_exec'" in str(remote.RemoteExecution().execute(own_process(), Path("/nothing.py")))
 
 
 @pytest.mark.parametrize(
@@ -43,25 +43,25 @@ def test_the_reason_against_remote_execution_is_reported(
     answer: str, why_not: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "_ask", lambda *_: (answer, ""))
-    why = remote.RemoteExecution().why_not(me())
+    why = remote.RemoteExecution().why_not(own_process())
     assert why is None if why_not is None else why_not in str(why)
 
 
 def test_a_process_that_refuses_remote_execution_is_not_asked() -> None:
     call = remote.RemoteExecution()
     for refusing in (
-        replace(me(), environment={remote.DISABLED: "1"}),
-        replace(me(), command=("python", "-X", "disable_remote_debug", "train.py")),
-        replace(me(), command=("python", "-Xdisable-remote-debug", "train.py")),
+        replace(own_process(), environment={remote.DISABLED: "1"}),
+        replace(own_process(), command=("python", "-X", "disable_remote_debug", "train.py")),
+        replace(own_process(), command=("python", "-Xdisable-remote-debug", "train.py")),
     ):
         assert "turned off" in str(call.why_not(refusing))
-    gone = replace(me(), started=1)
-    assert call.execute(gone, Path("/nothing.py")) == f"process {gone.pid} has ended"
+    ended_process = replace(own_process(), started=1)
+    assert call.execute(ended_process, Path("/nothing.py")) == f"process {ended_process.pid} has ended"
 
 
 def test_a_refused_call_names_the_needed_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_ask", lambda *_: ("", "PermissionError: [Errno 1] Operation not permitted"))
-    assert "ptrace_scope=0" in str(remote.RemoteExecution().execute(me(), Path("/nothing.py")))
+    assert "ptrace_scope=0" in str(remote.RemoteExecution().execute(own_process(), Path("/nothing.py")))
 
 
 def test_resources_of_a_process_are_described() -> None:
@@ -118,19 +118,17 @@ def test_a_failing_py_spy_is_reported_with_the_reason(error: str, sentence: str,
 
 
 def test_a_process_without_a_hook_is_only_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The telemetry becomes a file, with the observations of the process in its notes."""
-
-    class No(remote.RemoteExecution):
+    class NoRemoteExecution(remote.RemoteExecution):
         def why_not(self, target: Process) -> str | None:
             return "it is old"
 
     options: list[str] = []
 
-    def start(live: Path, *more: str) -> object:
-        options.extend(more)
+    def start_sampler(live: Path, *arguments: str) -> object:
+        options.extend(arguments)
         return object()
 
-    monkeypatch.setattr(telemetry.sampler_process, "start_sampler", start)
+    monkeypatch.setattr(telemetry.sampler_process, "start_sampler", start_sampler)
     monkeypatch.setattr(telemetry.sampler_process, "wait_for_start", lambda process, live, limit_s: True)
     monkeypatch.setattr(
         telemetry.sampler_process,
@@ -138,8 +136,10 @@ def test_a_process_without_a_hook_is_only_sampled(tmp_path: Path, monkeypatch: p
         lambda process, live, target: target.write_text('{"k":"tick","g":[],"h":{}}\n') and None,
     )
     monkeypatch.setattr(stacks, "installed_program", lambda: None)
-    monkeypatch.setattr("sawtooth.ingest.capture.attach.attach.find_trainings", lambda pid: [me()])
-    launched = attach(os.getpid(), tmp_path / "outside.sawtooth", AttachOptions(name="mine", seconds=0.8), remote=No())
+    monkeypatch.setattr("sawtooth.ingest.capture.attach.attach.find_trainings", lambda pid: [own_process()])
+    launched = attach(
+        os.getpid(), tmp_path / "outside.sawtooth", AttachOptions(name="mine", seconds=0.8), remote=NoRemoteExecution()
+    )
     assert launched.bundle == tmp_path / "outside.sawtooth" and launched.exit_code == 0
     assert launched.missing[0] == NO_HOOK.format(why="it is old") and launched.missing[-1] == stacks.INSTALL
     assert launched.missing[1].startswith(f"Process {os.getpid()} used ")

@@ -1,7 +1,4 @@
-"""Tests of loops without an optimizer: which calls are taken for a step.
-
-An optimizer's steps have priority, and modules are not changed.
-"""
+"""Tests of choosing the calls that are the steps of a loop without an optimizer."""
 
 import contextlib
 import copy
@@ -65,31 +62,31 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def by_hand(model: Model) -> None:
+def update_by_hand(model: Model) -> None:
     for _ in range(STEPS):
         model(torch.ones(2, 4)).sum().backward()
         for parameter in model.parameters():
             parameter.data.add_(parameter.grad, alpha=-0.1)
 
 
-def with_gradients(model: Model) -> None:
+def use_gradients(model: Model) -> None:
     parameters = dict(model.named_parameters())
-    of_loss = grad(lambda p: functional_call(model, p, (torch.ones(2, 4),)).sum())
+    gradient_of_loss = grad(lambda p: functional_call(model, p, (torch.ones(2, 4),)).sum())
     for _ in range(STEPS):
-        of_loss(parameters)
+        gradient_of_loss(parameters)
 
 
-def calls(model: Model) -> None:
+def call_model(model: Model) -> None:
     for _ in range(STEPS):
         model(torch.ones(2, 4))
 
 
-def batches(_: Model) -> None:
+def load_batches(_: Model) -> None:
     for (batch,) in DataLoader(TensorDataset(torch.ones(STEPS, 4))):
         batch.sum()
 
 
-def closures(model: Model) -> None:
+def run_closures(model: Model) -> None:
     optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-4, max_iter=STEPS, tolerance_grad=0, tolerance_change=0)
 
     def closure() -> torch.Tensor:
@@ -102,24 +99,24 @@ def closures(model: Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loop", "boundary", "least"),
+    ("loop", "boundary", "expected_marks"),
     [
-        (by_hand, "backward", STEPS - MIN_EVENTS + 1),
-        (with_gradients, "gradient", STEPS - MIN_EVENTS + 1),
-        (batches, "batch", STEPS - MIN_EVENTS + 1),
-        (closures, "backward", STEPS - MIN_EVENTS + 1),
+        (update_by_hand, "backward", STEPS - MIN_EVENTS + 1),
+        (use_gradients, "gradient", STEPS - MIN_EVENTS + 1),
+        (load_batches, "batch", STEPS - MIN_EVENTS + 1),
+        (run_closures, "backward", STEPS - MIN_EVENTS + 1),
     ],
 )
 def test_a_loop_without_steps_of_an_optimizer_is_marked_by_the_best_boundary(
-    tmp_path: Path, loop: Callable[[Model], None], boundary: str, least: int
+    tmp_path: Path, loop: Callable[[Model], None], boundary: str, expected_marks: int
 ) -> None:
     with detector_in(tmp_path):
         loop(Model())
     (run,) = runs_to_pack(tmp_path)
     head, *marks = [json.loads(line) for line in run.sources[0][0].read_text().splitlines()]
     assert head["sign"] == boundary
-    assert len(marks) == least
-    assert [mark["i"] for mark in marks] == list(range(least))
+    assert len(marks) == expected_marks
+    assert [mark["i"] for mark in marks] == list(range(expected_marks))
     assert marks[0]["at"][0].startswith("test_boundaries.py:")
 
 
@@ -127,16 +124,16 @@ def test_calls_of_the_outermost_module_are_steps_and_the_module_is_unchanged(tmp
     model = Model(0.02)
     with detector_in(tmp_path) as detector:
         while detector.boundary is None:
-            calls(model)
-        calls(model)
+            call_model(model)
+        call_model(model)
         assert CALL_ATTRIBUTE in model.__dict__
-        twin = copy.deepcopy(model)
+        copied_model = copy.deepcopy(model)
         torch.save(model, io.BytesIO())
     head, *marks = lines_of(tmp_path)
     assert (head["sign"], head["of"]) == ("call", "Model")
     assert len(marks) >= STEPS
     assert CALL_ATTRIBUTE not in model.__dict__
-    assert CALL_ATTRIBUTE not in twin.__dict__
+    assert CALL_ATTRIBUTE not in copied_model.__dict__
 
 
 def test_two_calls_per_step_are_one_step(tmp_path: Path) -> None:
@@ -159,30 +156,30 @@ def test_an_optimizer_that_steps_twice_defines_the_loop(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = torch.autograd._engine_run_backward
     with detector_in(tmp_path):
-        by_hand(model)  # as a search for a learning rate would
+        update_by_hand(model)  # such as a search for a learning rate
         assert [path.name for path in tmp_path.glob("marks-*.sign.jsonl")]
         for _ in range(STEPS):
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
         assert torch.autograd._engine_run_backward is run  # no patch remains
-        calls(model)  # an evaluation
+        call_model(model)  # an evaluation
     head, *marks = lines_of(tmp_path)
     assert "sign" not in head
     assert len(marks) == STEPS
 
 
 def test_an_optimizer_that_exists_delays_the_profile_of_another_boundary(tmp_path: Path) -> None:
-    class Never(torch.optim.SGD):
-        """An optimizer of its own class, which no other test has made."""
+    class UnusedOptimizer(torch.optim.SGD):
+        """A class of optimizers that no other test uses."""
 
     with detector_in(tmp_path) as detector:
-        detector._optimizers = type("Optimizers", (), {"Optimizer": Never})
+        detector._optimizers = type("Optimizers", (), {"Optimizer": UnusedOptimizer})
         detector._optimizer_exists = False
-        Never.step = lambda *_: None
+        UnusedOptimizer.step = lambda *_: None
         assert detector.wait_factor() == 1.0
-        del Never.step
-        Never(Model().parameters(), lr=0.1)
+        del UnusedOptimizer.step
+        UnusedOptimizer(Model().parameters(), lr=0.1)
         assert detector.wait_factor() > 1.0
 
 
@@ -243,7 +240,7 @@ def test_a_module_that_transforms_data_is_not_the_outermost() -> None:
             return x
 
     class Embedded(torch.nn.Sequential):
-        """A module with parameters that contains the other."""
+        """A module with parameters that contains a ``Scale``."""
 
     scale, embedded, x = Scale(), Embedded(Scale(), torch.nn.Linear(4, 4)), torch.ones(1, 4)
     scale(x), embedded(x)
@@ -253,17 +250,17 @@ def test_a_module_that_transforms_data_is_not_the_outermost() -> None:
 
 def test_a_long_call_is_counted_once(tmp_path: Path) -> None:
     finder = OutermostModule(torch.nn.Module, lambda: None)
-    model, over = Model(0.2), threading.Event()
+    model, call_ended = Model(0.2), threading.Event()
 
     def search() -> None:
-        while not over.is_set():
+        while not call_ended.is_set():
             finder.search()
             time.sleep(0.005)
 
     thread = threading.Thread(target=search)
     thread.start()
     model(torch.ones(2, 4))
-    over.set()
+    call_ended.set()
     thread.join()
     assert [times for _, times in finder._calls.values()] == [1]
 

@@ -1,4 +1,4 @@
-"""Tests of the call site of a step: one for all epochs of a loop, another for another line."""
+"""Tests of the call site of a step, which is one for all epochs of a loop."""
 
 import os
 import random
@@ -14,7 +14,7 @@ import pytest
 from sawtooth.ingest.capture.command import call_site
 from sawtooth.ingest.capture.command.call_site import MAX_SITES, CallSite, CallSites
 
-HERE = Path(__file__).name
+THIS_FILE = Path(__file__).name
 
 
 def step(here: Callable[[], CallSite]) -> CallSite:
@@ -31,7 +31,7 @@ def test_a_loop_over_epochs_is_one_place_and_another_line_is_another() -> None:
     (other,) = epoch(sites)
     assert (first.number, other.number) == (0, 1)
     unlike = [line for line in other.lines if line not in first.lines]
-    assert len(unlike) == 1 and unlike[0].startswith(f"{HERE}:"), "the line in this test, not the one in step"
+    assert len(unlike) == 1 and unlike[0].startswith(f"{THIS_FILE}:"), "only the line in this test differs"
     assert first.lines[0] == other.lines[0]
 
 
@@ -39,11 +39,11 @@ def names(site: CallSite) -> list[str]:
     return [line.partition(":")[0] for line in site.lines]
 
 
-def below(file: str, here: Callable[[], CallSite]) -> CallSite:
-    """Return the place as called through a function of ``file``."""
-    made: dict[str, Callable[[Callable[[], CallSite]], CallSite]] = {}
-    exec(compile("def call(here): return here()", file, "exec"), made)
-    return made["call"](here)
+def call_through(file: str, here: Callable[[], CallSite]) -> CallSite:
+    """Return the call site of a call through a function in ``file``."""
+    namespace: dict[str, Callable[[Callable[[], CallSite]], CallSite]] = {}
+    exec(compile("def call(here): return here()", file, "exec"), namespace)
+    return namespace["call"](here)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def below(file: str, here: Callable[[], CallSite]) -> CallSite:
 )
 def test_packages_pytorch_and_console_scripts_are_not_user_lines(monkeypatch: pytest.MonkeyPatch, file: str, own: bool) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(__file__="/home/ann/pytorch/torch/__init__.py"))
-    lines = names(below(file, CallSites().current))
+    lines = names(call_through(file, CallSites().current))
     assert (Path(file).name in lines) == own
-    assert set(lines) - {"<string>"} == {HERE, *(["train.py"] if own else [])}, (
-        "where pytest is started is no line of this test"
+    assert set(lines) - {"<string>"} == {THIS_FILE, *(["train.py"] if own else [])}, (
+        "the lines that start pytest are not user lines"
     )
 
 
@@ -72,27 +72,27 @@ def test_a_program_without_user_code_has_lines_of_its_packages(monkeypatch: pyte
     places = []
 
     def train() -> None:
-        places.append(below("/env/site-packages/torch/optim/sgd.py", CallSites().current))
+        places.append(call_through("/env/site-packages/torch/optim/sgd.py", CallSites().current))
 
     monkeypatch.setattr(call_site, "INSTALLED", ("/",))
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
-    assert names(places[0]) == [HERE, HERE], "neither sgd.py nor threading.py"
+    assert names(places[0]) == [THIS_FILE, THIS_FILE], "neither sgd.py nor threading.py"
 
 
 def test_changing_stacks_do_not_fill_the_memory() -> None:
     sites = CallSites()
-    made: dict[str, Callable[[], CallSite]] = {}
+    namespace: dict[str, Callable[[], CallSite]] = {}
     for number in range(MAX_SITES + 5):
-        exec(f"def f{number}(): return here()", {"here": sites.current}, made)
-    assert {call().number for call in made.values()} == set(range(MAX_SITES + 1)), (
-        "all beyond the most are one place, and none of the others"
+        exec(f"def f{number}(): return here()", {"here": sites.current}, namespace)
+    assert {call().number for call in namespace.values()} == set(range(MAX_SITES + 1)), (
+        "all call sites beyond the limit have one common number"
     )
 
 
 def whole_stack() -> tuple[tuple[int, int], ...]:
-    """Return the lines of this file up the stack, by looking at each frame."""
+    """Return the lines of this file on the stack, innermost first."""
     frame, lines = sys._getframe(2), []
     while frame is not None:
         if frame.f_code.co_filename == __file__:
@@ -102,16 +102,19 @@ def whole_stack() -> tuple[tuple[int, int], ...]:
 
 
 class Program:
-    """Nested loops that step at random, with the result of ``here`` and the true place of each step."""
+    """Nested loops that step at random.
+
+    ``steps`` has the number of the call site and the true stack of each step.
+    """
 
     def __init__(self, seed: int) -> None:
         self.random, self.sites = random.Random(seed), CallSites()
-        self.seen: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+        self.steps: list[tuple[int, tuple[tuple[int, int], ...]]] = []
 
     def step(self, optimizer: int = 0) -> None:
-        self.seen.append((self.sites.current(optimizer).number, whole_stack()))
+        self.steps.append((self.sites.current(optimizer).number, whole_stack()))
 
-    def either(self) -> None:
+    def step_on_one_of_two_lines(self) -> None:
         if self.random.random() < 0.2:
             self.step()
         else:
@@ -123,20 +126,20 @@ class Program:
                 self.loop(depth - 1)
             if self.random.random() < 0.5:
                 self.step()
-            self.either()
+            self.step_on_one_of_two_lines()
             self.step()
 
-    def yields(self) -> Iterator[None]:
+    def step_and_yield(self) -> Iterator[None]:
         while True:
             self.step()
-            self.either()
+            self.step_on_one_of_two_lines()
             yield
 
     def run(self) -> None:
-        resumed = self.yields()
+        generator = self.step_and_yield()
         for _ in range(40):
-            next(resumed)
-            self.random.choice([self.loop, self.loop, lambda _: next(resumed)])(2)
+            next(generator)
+            self.random.choice([self.loop, self.loop, lambda _: next(generator)])(2)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -144,13 +147,13 @@ def test_a_call_site_is_the_complete_stack(seed: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(call_site, "MAX_SITES", 10_000)
     program = Program(seed)
     program.run()
-    assert len(program.seen) > 200
-    assert len(set(program.seen)) == len({number for number, _ in program.seen}) == len({stack for _, stack in program.seen})
+    assert len(program.steps) > 200
+    assert len(set(program.steps)) == len({number for number, _ in program.steps}) == len({stack for _, stack in program.steps})
 
 
 def test_steps_of_a_loop_inspect_only_their_own_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     sites, walks = CallSites(), []
-    monkeypatch.setattr(CallSites, "_walk", counted(CallSites._walk, walks))
+    monkeypatch.setattr(CallSites, "_walk", count_calls(CallSites._walk, walks))
 
     def loop(outside: int) -> None:
         if outside:
@@ -161,11 +164,11 @@ def test_steps_of_a_loop_inspect_only_their_own_lines(monkeypatch: pytest.Monkey
 
     for epoch in (1, 2):
         loop(30)
-        assert len(walks) == 2 * epoch, "the first two steps of each epoch"
+        assert len(walks) == 2 * epoch, "only the first two steps of each epoch inspect the whole stack"
 
 
-def counted(function: Callable[..., CallSite], calls: list[None]) -> Callable[..., CallSite]:
-    return lambda *given: (calls.append(None), function(*given))[1]
+def count_calls(function: Callable[..., CallSite], calls: list[None]) -> Callable[..., CallSite]:
+    return lambda *arguments: (calls.append(None), function(*arguments))[1]
 
 
 def test_a_debugger_keeps_its_trace_functions() -> None:
@@ -200,14 +203,14 @@ def test_a_debugger_keeps_its_trace_functions() -> None:
         ("transformers.trainer", "Transformers"),
         ("pytorch_lightning.loops.fit_loop", "Lightning"),
         ("lightning.pytorch.loops.fit_loop", "Lightning"),
-        ("lightning.fabric.wrappers", ""),  # Fabric's user writes the loop.
+        ("lightning.fabric.wrappers", ""),  # With Fabric, the user writes the loop.
         ("transformers.optimization", ""),
     ],
 )
 def test_the_library_that_owns_the_loop_is_known(module: str, trainer: str) -> None:
-    made: dict[str, object] = {"__name__": module}
-    exec(compile("def call(here): return here()", f"/env/lib/site-packages/{module}.py", "exec"), made)
-    call = made["call"]
+    namespace: dict[str, object] = {"__name__": module}
+    exec(compile("def call(here): return here()", f"/env/lib/site-packages/{module}.py", "exec"), namespace)
+    call = namespace["call"]
     assert callable(call)
     site = call(CallSites().current)
-    assert site.trainer == trainer and site.lines[0].startswith(f"{HERE}:"), "lines are the user's"
+    assert site.trainer == trainer and site.lines[0].startswith(f"{THIS_FILE}:"), "the lines are those of the user"

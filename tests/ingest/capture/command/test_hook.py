@@ -1,7 +1,4 @@
-"""Tests of the hook in a training process: step marks, and begin and end of the profile.
-
-The training never notices the hook.
-"""
+"""Tests of the hook in a training process, which marks steps and takes a profile."""
 
 import json
 import os
@@ -47,35 +44,32 @@ def test_the_step_after_an_evaluation_or_a_checkpoint_is_marked(tmp_path: Path, 
 
 @pytest.mark.parametrize(("after_s", "needed"), [(0.0, 25), (2.0, 45)])
 def test_the_stated_number_of_steps_suffices_for_a_profile(tmp_path: Path, after_s: float, needed: int) -> None:
-    """A loop with as many steps as the message asks for is profiled.
-
-    There are 20 before it, and 2 s of 50 ms are 40; then 3, and one more at either end.
-    """
-    for steps, taken in ((needed - 1, []), (needed, [f"trace-{os.getpid()}.json"])):
+    """A profile needs 20 steps or 2 s (40 steps) before it, 3 steps, and a step before and after these."""
+    for steps, profiles in ((needed - 1, []), (needed, [f"trace-{os.getpid()}.json"])):
         folder = tmp_path / str(steps)
         folder.mkdir()
         loop = HookedLoop(folder, after_s=after_s)
         loop.run(steps, 50)
         loop.hook.finish()
-        assert [path.name for path in folder.glob("*.json")] == taken
+        assert [path.name for path in folder.glob("*.json")] == profiles
 
 
-@pytest.mark.parametrize(("chosen", "then"), [(None, "1"), ("0", "0")])
+@pytest.mark.parametrize(("chosen", "expected"), [(None, "1"), ("0", "0")])
 def test_the_training_is_as_fast_after_the_profile_as_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, then: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, expected: str
 ) -> None:
-    """CUPTI stays attached unless PyTorch is told to detach it.
+    """PyTorch detaches CUPTI only if a variable says so.
 
-    A host-bound step then stays a fifth longer.
+    With CUPTI attached, a host-bound step takes a fifth longer.
     """
-    monkeypatch.setenv("TEARDOWN_CUPTI", chosen or "")  # The fixture restores it after the test.
+    monkeypatch.setenv("TEARDOWN_CUPTI", chosen or "")  # The fixture restores the variable after the test.
     if chosen is None:
         monkeypatch.delenv("TEARDOWN_CUPTI")
     loop = HookedLoop(tmp_path)
     loop.run(MIN_STEPS_BEFORE_PROFILE, 50)
     assert os.environ.get("TEARDOWN_CUPTI") == chosen
     loop.run(10, 50)
-    assert os.environ["TEARDOWN_CUPTI"] == then
+    assert os.environ["TEARDOWN_CUPTI"] == expected
 
 
 def test_a_profile_waits_a_limited_time_for_the_warm_up(tmp_path: Path) -> None:
@@ -85,11 +79,11 @@ def test_a_profile_waits_a_limited_time_for_the_warm_up(tmp_path: Path) -> None:
     assert loop.profiled == []
     loop.run(40, 20)
     assert loop.profiled[0][0] == "start"
-    restless = HookedLoop(tmp_path / "other")
+    unsteady = HookedLoop(tmp_path / "other")
     (tmp_path / "other").mkdir()
-    while restless.now_ns < (MAX_UNSTEADY_S + 5) * 1e9:
-        restless.run(10, 100 if (restless.steps // 10) % 2 else 300)
-    assert restless.profiled[0][0] == "start"
+    while unsteady.now_ns < (MAX_UNSTEADY_S + 5) * 1e9:
+        unsteady.run(10, 100 if (unsteady.steps // 10) % 2 else 300)
+    assert unsteady.profiled[0][0] == "start"
 
 
 @pytest.mark.parametrize("broken", ["start", "stop", "mark"])
@@ -112,7 +106,7 @@ def test_an_error_in_the_hook_ends_only_the_hook(tmp_path: Path, broken: str) ->
     if broken != "mark":
         (trouble,) = tmp_path.glob("trouble-*.json")
         assert "CUPTI is taken" in json.loads(trouble.read_text())["error"]
-        assert len(marks_of(tmp_path)) >= MIN_STEPS_BEFORE_PROFILE, "earlier marks are kept"
+        assert len(marks_of(tmp_path)) >= MIN_STEPS_BEFORE_PROFILE, "earlier marks stay"
 
 
 def test_no_profile_is_taken_if_none_is_requested(tmp_path: Path) -> None:
@@ -129,7 +123,7 @@ def test_profiles_are_repeated_and_the_newest_are_kept(tmp_path: Path) -> None:
     assert starts == list(range(MIN_STEPS_BEFORE_PROFILE, 1000, 50))
     later = sorted(int(path.stem.rpartition(STEP_INFIX)[2]) for path in tmp_path.glob(f"trace-*{STEP_INFIX}*.json"))
     assert later == starts[-LATER_PROFILES:]
-    assert len(list(tmp_path.glob("trace-*.json"))) == LATER_PROFILES + 1, "the first stays"
+    assert len(list(tmp_path.glob("trace-*.json"))) == LATER_PROFILES + 1, "the first profile stays"
 
 
 def test_each_profile_becomes_a_run_with_the_steps_around_it(tmp_path: Path) -> None:
@@ -148,10 +142,7 @@ def test_each_profile_becomes_a_run_with_the_steps_around_it(tmp_path: Path) -> 
 
 
 def test_a_process_that_exits_at_once_still_writes_its_marks(tmp_path: Path) -> None:
-    """A process that exits at once writes its marks and does not wait for the profiler.
-
-    An example is a watchdog's exit when the GPU hangs: stopping the profiler would hang too.
-    """
+    """If a watchdog ends the process because the GPU hangs, stopping the profiler would hang too."""
     loop = HookedLoop(tmp_path)
     loop.run(MIN_STEPS_BEFORE_PROFILE + 2, 50)
     loop.hook.leave()

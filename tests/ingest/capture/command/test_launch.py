@@ -1,4 +1,4 @@
-"""Tests of `sawtooth run`: the command is unchanged, and its problems are reported."""
+"""Tests that `sawtooth run` does not change a command, and reports problems."""
 
 import os
 import socket
@@ -17,7 +17,7 @@ from tests.support.launches import started
 
 
 class SteppingClock:
-    """A clock that advances by one step at each reading but the first."""
+    """A clock that advances by ``step_s`` at each reading after the first."""
 
     def __init__(self, step_s: float) -> None:
         self.step_ns, self.now_ns = round(step_s * 1e9), 0
@@ -93,7 +93,7 @@ def test_a_command_that_fails_before_a_step_leaves_no_run(tmp_path: Path, monkey
     message = "The command ended with exit code 3 before its first step, so no run was written."
     done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
     assert (done.exit_code, done.bundle, done.at_end) == (3, None, [message]) and not list(tmp_path.iterdir())
-    monkeypatch.setattr(launch, "MIN_TELEMETRY_S", 0.0)  # Longer telemetry may show the reason. It is kept, but is not a run.
+    monkeypatch.setattr(launch, "MIN_TELEMETRY_S", 0.0)  # Longer telemetry would be stored, because it may show the reason.
     (tmp_path / "x.jsonl").write_text("the user's own")
     for name in ("x-telemetry.jsonl", "x-telemetry-2.jsonl"):
         done = launch.run(["sh", "-c", "exit 3"], tmp_path / "x.sawtooth")
@@ -169,7 +169,7 @@ def test_a_python_without_torch_is_named_with_advice(tmp_path: Path) -> None:
     python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho "ModuleNotFoundError: No module named \'torch\'" >&2\nexit 1\n')
     python.chmod(0o755)
     (tmp_path / "train.py").touch()
-    for sample in (False, True):  # With and without sampling of the GPU
+    for sample in (False, True):  # with and without sampling of the GPU
         done = launch.run([str(python), str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=sample))
         assert (done.exit_code, done.bundle) == (1, None)
         assert done.at_end == [launch.NO_TORCH.format(python=python, command=tmp_path / "train.py")]

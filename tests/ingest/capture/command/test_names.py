@@ -1,7 +1,4 @@
-"""Tests that `sawtooth run` uses no module name of a training.
-
-It shares its patches with a ``sawtooth.capture`` in the same process.
-"""
+"""Tests that a training may use any module names, and ``sawtooth.capture``, under `sawtooth run`."""
 
 import gzip
 import json
@@ -19,7 +16,7 @@ from sawtooth.ingest.capture.in_process import shared
 from tests.support.launches import WITHOUT_COMPILER
 
 NAMES = ("sawtooth", "ingest", "app", "analysis", "recorder")
-OWN = """
+OWN_MODULE = """
 class Rows:
     def __len__(self): return 300
     def __getitem__(self, index): return float(index)
@@ -29,7 +26,7 @@ import sys, torch, sawtooth, ingest, app, analysis, recorder
 from glob import glob
 from multiprocessing import get_context
 from os import environ
-def rows_and_then_ones(loader):  # the ones, until a profile is taken
+def rows_and_then_ones(loader):  # yields ones until a profile is taken
     yield from loader
     while not glob(environ["SAWTOOTH_RUN_FOLDER"] + "/trace-*.json"):
         yield torch.ones(1)
@@ -68,18 +65,21 @@ def test_a_training_keeps_modules_with_any_name(tmp_path: Path) -> None:
     for name in NAMES:
         path = tmp_path / name / "__init__.py" if name in ("ingest", "analysis") else tmp_path / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(OWN)
+        path.write_text(OWN_MODULE)
     (tmp_path / "train.py").write_text(WITHOUT_COMPILER + TRAINING)
     done = run(tmp_path, "--after", "0.001", "--steps", "2", "train.py")
     assert (done.returncode, done.stdout) == (0, f"{list(NAMES)} {tmp_path / 'sawtooth.py'}\n"), done.stderr
     about, kinds = manifest_and_kinds(tmp_path / "run.sawtooth")
     assert set(kinds) == {"trace", "marks"} and len(kinds["marks"].splitlines()) >= 301
     facts = about["facts"]
-    assert (facts["loader_workers"], facts["loader_batch"]) == (1, 1)  # the spawned worker found the hook and its own modules
+    assert (facts["loader_workers"], facts["loader_batch"]) == (
+        1,
+        1,
+    )  # The spawned worker found the hook and the training's modules.
     assert facts["loader_sample_ms"] > 0
 
 
-BOTH = """
+SELF_CAPTURING = """
 {imports}
 torch.set_num_threads(1)
 model = torch.nn.Linear(1, 1)
@@ -108,8 +108,8 @@ print(sorted(name for name in sys.modules if name.endswith("capture.marks")))
     ],
 )
 def test_a_training_that_captures_itself_is_patched_once(tmp_path: Path, imports: str) -> None:
-    # Both recorders have their marks, with the evaluation in them, and the times of all batches that they saw.
-    (tmp_path / "train.py").write_text(WITHOUT_COMPILER + BOTH.format(imports=imports))
+    # Each recorder has marks, which include the evaluation, and the times of batches.
+    (tmp_path / "train.py").write_text(WITHOUT_COMPILER + SELF_CAPTURING.format(imports=imports))
     done = run(tmp_path, "--no-profile", "train.py")
     assert done.stdout.splitlines() == [
         "[False, False, False] True",
@@ -148,7 +148,7 @@ def test_a_function_is_patched_by_the_first_observer_and_restored_by_the_last() 
     leave = shared.watch(owner, "function", first, patch)
     other = owner.function = lambda x: original(x)
     leave()
-    assert owner.function is other, "whoever replaced it since then has it"
+    assert owner.function is other, "a later patch by someone else stays"
 
 
 def test_shared_objects_exist_once_under_all_import_names() -> None:

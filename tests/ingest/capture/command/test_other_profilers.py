@@ -1,7 +1,4 @@
-"""Tests of trainings that use a profiler themselves: they are the same with `sawtooth run`.
-
-Exit code, output and written files are compared.
-"""
+"""Tests that `sawtooth run` changes no exit code, output or file of a training with its own profiler."""
 
 import importlib.util
 import json
@@ -31,29 +28,26 @@ from tests.benchmarks.other_profilers import compare, forked
 
 
 @pytest.fixture(scope="module")
-def started() -> Iterator[tuple[str, str]]:
-    """Return the commands that run a script without and with the recorder.
-
-    PyTorch is imported once for each.
-    """
+def commands() -> Iterator[tuple[str, str]]:
+    """Return the commands that run a script without and with the recorder. Each has imported PyTorch once."""
     if importlib.util.find_spec("torch") is None:
         pytest.skip("PyTorch is not installed")
-    with tempfile.TemporaryDirectory() as folder, forked(Path(folder)) as by:
-        yield by
+    with tempfile.TemporaryDirectory() as folder, forked(Path(folder)) as commands:
+        yield commands
 
 
 @pytest.mark.parametrize("name", PATTERNS)
-def test_a_training_with_its_own_profiler_is_not_changed(tmp_path: Path, started: tuple[str, str], name: str) -> None:
+def test_a_training_with_its_own_profiler_is_not_changed(tmp_path: Path, commands: tuple[str, str], name: str) -> None:
     missing = "no GPU" if PATTERNS[name].needs == "GPU" else missing_requirement(PATTERNS[name])
     if missing is not None:
         pytest.skip(missing)
-    done = compare(PATTERNS[name], tmp_path, *started)
+    done = compare(PATTERNS[name], tmp_path, *commands)
     assert done.is_right(PATTERNS[name]), done
     if name == "around the loop":
         assert f"sawtooth ingest {tmp_path / 'recorded' / 'theirs.json'}" in done.answer
 
 
-class Ours:
+class OwnProfile:
     interrupted = 0
 
     def __init__(self, profilers: Profilers) -> None:
@@ -69,25 +63,27 @@ def module() -> Any:
     calls: list[str] = []
     names = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_disable_profiler")
 
-    def noting(name: str) -> Any:
+    def note_call(name: str) -> Any:
         return lambda: calls.append(name)
 
-    return SimpleNamespace(calls=calls, **{name: noting(name) for name in names})
+    return SimpleNamespace(calls=calls, **{name: note_call(name) for name in names})
 
 
 def test_the_profile_ends_before_another_profiler_begins() -> None:
     profilers, profiler = Profilers(), module()
     leave = profilers.watch(profiler)
-    profilers.ours = ours = Ours(profilers)
+    profilers.ours = own_profile = OwnProfile(profilers)
     with profilers.as_recorder():
         profiler._prepare_profiler()
         profiler._disable_profiler()
-    assert (profilers.other_runs, ours.interrupted) == (False, 0)
+    assert (profilers.other_runs, own_profile.interrupted) == (False, 0)
     profiler._prepare_profiler()
-    assert (profilers.busy, ours.interrupted, profilers.ours) == (True, 1, None), "one that prepares is in the way as well"
+    assert (profilers.busy, own_profile.interrupted, profilers.ours) == (True, 1, None), (
+        "another profiler that prepares is busy too"
+    )
     profiler._run_on_profiler_start()
     profiler._enable_profiler()
-    assert (profilers.other_count, ours.interrupted) == (1, 1)
+    assert (profilers.other_count, own_profile.interrupted) == (1, 1)
     profiler._disable_profiler()
     assert not profilers.busy
     leave()
@@ -101,7 +97,7 @@ def test_messages_about_another_profiler(tmp_path: Path, monkeypatch: pytest.Mon
     postponed = Postponed(tmp_path, profilers)
     assert not postponed.must_wait(20)
     postponed.write()
-    assert delay_message(tmp_path, profiled=False) is None, "nothing had to wait"
+    assert delay_message(tmp_path, profiled=False) is None, "no profile had to wait"
     profilers.other_runs = True
     assert postponed.must_wait(21) and postponed.still_waits
     postponed.write()
@@ -138,14 +134,10 @@ def test_messages_about_another_profiler(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_tool_that_uses_cupti_is_known_by_the_environment(
     variables: dict[str, str], tool: str | None, tmp_path: Path
 ) -> None:
-    """A tool that uses CUPTI is recognised by its environment variable.
-
-    It is simulated: no such tool runs here.
-    """
     assert cuda_tool(variables) == tool
     (tmp_path / "other_profiler-1.json").write_text(json.dumps({"step": 0, "why": "running", "tool": tool, "exported": []}))
-    said = delay_message(tmp_path, profiled=False)
-    assert said == (
+    message = delay_message(tmp_path, profiled=False)
+    assert message == (
         OTHER_TOOL.format(tool=tool) if tool else OTHER_PROFILER.format(why=REASONS["running"], advice=NO_TRACE_ADVICE)
     )
 

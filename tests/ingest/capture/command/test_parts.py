@@ -1,7 +1,6 @@
-"""Tests of a training under conditions in which parts of the recording fail.
+"""Tests of failures of the recording.
 
-There is no disk space, no permission, a killed run, or a Python that ignores the hook. The training continues
-unchanged, and the message says what happened and what to do.
+The training continues unchanged, and a message says what to do.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ for _ in range(30):
 print("trained")
 raise SystemExit(3)
 """
-MARKED = """
+MARKING_SCRIPT = """
 import os, pathlib
 if "SAWTOOTH_RUN_FOLDER" in os.environ:
     pathlib.Path(os.environ["SAWTOOTH_RUN_FOLDER"], "marks-1.jsonl").write_text("{}")
@@ -82,7 +81,7 @@ def test_a_read_only_temporary_folder_does_not_prevent_the_training(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(parts.tempfile, "TemporaryDirectory", full)
-    (tmp_path / "train.py").write_text(MARKED)
+    (tmp_path / "train.py").write_text(MARKING_SCRIPT)
     done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
     assert (done.exit_code, done.bundle, capfd.readouterr().out) == (3, None, "trained\n")
     assert done.at_end == [
@@ -162,33 +161,33 @@ def test_a_truncated_trace_is_not_complete(tmp_path: Path) -> None:
 
 
 def test_incomplete_parts_are_never_next_to_the_file(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def runs_full(source: Path, target: Path) -> str:
+    def move_on_full_disk(source: Path, target: Path) -> str:
         if target.parent == tmp_path:
             target.mkdir()
             (target / "marks-1.jsonl").write_text("ha")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return str(source.rename(target))
 
-    monkeypatch.setattr(parts.shutil, "move", runs_full)
+    monkeypatch.setattr(parts.shutil, "move", move_on_full_disk)
     with parts_folder() as folder:
         (folder / "marks-1.jsonl").write_text("half")
-        kept = keep(folder, tmp_path / "x.sawtooth")
-    assert kept.parent == temporary and (kept / "marks-1.jsonl").read_text() == "half"
+        kept_folder = keep(folder, tmp_path / "x.sawtooth")
+    assert kept_folder.parent == temporary and (kept_folder / "marks-1.jsonl").read_text() == "half"
     assert not (tmp_path / "x-files").exists()
-    assert abandoned_folders() == [kept]
+    assert abandoned_folders() == [kept_folder]
 
 
 def test_an_existing_file_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    there = tmp_path / "mine.sawtooth"
-    there.write_text("precious")
-    (tmp_path / "train.py").write_text(MARKED)
+    existing = tmp_path / "mine.sawtooth"
+    existing.write_text("precious")
+    (tmp_path / "train.py").write_text(MARKING_SCRIPT)
     parser = commands.run_parser()
     for free in ("mine-2.sawtooth", "mine-3.sawtooth"):
-        given = parser.parse_args(["--no-sample", "-o", str(there), str(tmp_path / "train.py")])
-        done = commands.record(given, commands.command_in(parser, given))
+        options = parser.parse_args(["--no-sample", "-o", str(existing), str(tmp_path / "train.py")])
+        done = commands.record(options, commands.command_in(parser, options))
         assert (done.exit_code, done.bundle) == (3, tmp_path / free)
-        assert f"{there} exists already. This run is written to {tmp_path / free}." in capsys.readouterr().err
-    assert there.read_text() == "precious"
+        assert f"{existing} exists already. This run is written to {tmp_path / free}." in capsys.readouterr().err
+    assert existing.read_text() == "precious"
     assert free_name(tmp_path / "new.sawtooth") == tmp_path / "new.sawtooth"
 
 
@@ -206,7 +205,7 @@ def test_parts_of_a_killed_run_are_named_with_the_ingest_command(tmp_path: Path,
     for index in range(60):
         writer.mark(index)
     writer.close()
-    assert abandoned_folders() == []  # it still records
+    assert abandoned_folders() == []  # The run is not abandoned while it records.
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
     assert abandoned_folders() == [folder]
@@ -251,12 +250,12 @@ def test_a_python_that_ignores_the_recorder_is_reported_twice(tmp_path: Path, op
     script = tmp_path / "train.py"
     script.write_text("print('trained')")
     done = launch.run([sys.executable, option, str(script)], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
-    said = capfd.readouterr()
-    assert (done.exit_code, said.out) == (0, "trained\n")
-    assert f"sawtooth: {option} makes python" in said.err
+    output = capfd.readouterr()
+    assert (done.exit_code, output.out) == (0, "trained\n")
+    assert f"sawtooth: {option} makes python" in output.err
     assert any("No Python of this command loaded the recorder" in sentence for sentence in done.at_end)
-    heard = launch.run([sys.executable, str(script)], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
-    assert any("No loop was seen" in sentence for sentence in heard.at_end)
+    with_hook = launch.run([sys.executable, str(script)], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
+    assert any("No loop was seen" in sentence for sentence in with_hook.at_end)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""Tests of a training's progress by its marks while it runs.
-
-They check figures by hand, growing files, and TensorBoard's format byte by byte.
-"""
+"""Tests of the progress that is reported from the marks of a running training."""
 
 from __future__ import annotations
 
@@ -29,12 +26,13 @@ MS = 1_000_000
 
 
 def test_the_step_rate_by_hand() -> None:
-    # twenty steps: 18 of 10 ms, one of 20 and one of 30, of which the 19th quickest is the 95th percentile; the profile's own and the gap after it do not count
-    ends, at = [], 0
+    # Of 20 steps, 18 take 10 ms, one 20 ms and one 30 ms. The 19th quickest is the 95th percentile. The profiled step and the gap after it do
+    # not count.
+    ends, end_ns = [], 0
     for step in range(21):
-        at += {5: 20, 9: 30}.get(step, 10) * MS
-        ends.append((step, at, "train"))
-    step_rate = step_rate_from([*ends, (21, at + 900 * MS, "profile"), (22, at + 1900 * MS, "train")])
+        end_ns += {5: 20, 9: 30}.get(step, 10) * MS
+        ends.append((step, end_ns, "train"))
+    step_rate = step_rate_from([*ends, (21, end_ns + 900 * MS, "profile"), (22, end_ns + 1900 * MS, "train")])
     assert step_rate is not None and (step_rate.step, step_rate.p50_ms, step_rate.p95_ms) == (22, 10.0, 20.0)
     assert step_rate.per_s == pytest.approx(1e3 * 20 / 230)
     assert step_rate_from(ends[:4]) is None
@@ -70,10 +68,10 @@ def test_a_growing_file_is_read_and_the_newest_steps_count(tmp_path: Path) -> No
     writer.flush()
     first = tail.step_rate()
     assert first is not None and (first.step, first.p50_ms) == (3 * MAX_REPORTED_STEPS - 1, 10.0)
-    assert tail.step_rate() is None, "no step came since"
+    assert tail.step_rate() is None, "there is no new step"
     with (tmp_path / "marks-7.jsonl").open("ab") as file:
         file.write(b'{"k": "mark", "i": 600, "w": 99')
-    assert tail.step_rate() is not None, "a torn line waits for its rest"
+    assert tail.step_rate() is not None, "an incomplete line is read when it is complete"
     with (tmp_path / "marks-7.jsonl").open("ab") as file:
         file.write(b'00000000000, "p": "train", "o": 0}\n')
     again = tail.step_rate()
@@ -81,10 +79,7 @@ def test_a_growing_file_is_read_and_the_newest_steps_count(tmp_path: Path) -> No
 
 
 def test_marks_of_a_loop_that_become_those_of_its_optimizer_are_read(tmp_path: Path) -> None:
-    """Provisional marks are removed when the optimizer steps.
-
-    A training that evaluated first seemed to hang, because its provisional marks were still awaited.
-    """
+    """A training's provisional marks are removed when the optimizer steps."""
     writer, tail = marks(tmp_path, "7.sign", Clock()), MarksTail(tmp_path)
     writer.mark(0, now_ns=0)
     writer.close()
@@ -141,7 +136,7 @@ def test_progress_shows_the_last_steps(tmp_path: Path, capsys: pytest.CaptureFix
     assert b"sawtooth/samples_per_s" in events.read_bytes()
     reader = StepRateReader(tmp_path / "pace.json")
     assert reader.read(0) == {"step": 19, "p50_ms": 10, "p95_ms": 10, "per_s": 100, "samples": 8, "flops": 2e12}
-    assert reader.read(1) is None and reader.read(2 * 10**9) is None, "not time yet, and nothing new"
+    assert reader.read(1) is None and reader.read(2 * 10**9) is None, "the file is read once a second, and only if it changed"
 
 
 def test_each_sink_gets_new_values_at_its_own_interval(tmp_path: Path) -> None:
@@ -159,10 +154,10 @@ def test_each_sink_gets_new_values_at_its_own_interval(tmp_path: Path) -> None:
         writer.flush()
         progress.report(second)
     progress.report(5)
-    assert often == [9, 19, 29, 39], "in the fifth second no step came"
-    assert seldom == [29], "its next time is the sixth second"
+    assert often == [9, 19, 29, 39], "there is no new step in the fifth second"
+    assert seldom == [29], "the next report is in the sixth second"
     progress.report(6)
-    assert seldom == [29, 39], "what came after the third"
+    assert seldom == [29, 39], "the sixth second reports the steps after the third"
 
 
 @pytest.mark.parametrize("content", ["", "[1]", '{"step": "x"}', '{"p50_ms": NaN}', "{}", '{"step": 1'])
@@ -191,5 +186,5 @@ def test_scalars_are_records_that_tensorboard_reads(tmp_path: Path) -> None:
         data = data[16 + length :]
     wall = b"\x09" + struct.pack("<d", 1.5)
     assert events[0] == wall + b"\x1a\x0dbrain.Event:2"
-    # step 300 = 0xAC 0x02; a summary of 10 bytes: a value of 8: the tag "a", then 2.0 as a float
+    # Step 300 is 0xAC 0x02. A summary of 10 bytes follows, with a value of 8 bytes, which has the tag "a" and the float 2.0.
     assert events[1] == wall + b"\x10\xac\x02" + b"\x2a\x0a" + b"\x0a\x08" + b"\x0a\x01a" + b"\x15" + struct.pack("<f", 2.0)

@@ -1,7 +1,6 @@
-"""Tests of recordings by `sawtooth run`: a training's steps, profiles and loader.
+"""Tests of the steps, profiles and loader times that `sawtooth run` records.
 
-The training keeps its own exit code and output. Most trainings are forks of a process that has imported PyTorch
-(``recorded_python``). The first two start like a user's.
+Most trainings are forks of a process that has imported PyTorch (``recorded_python``). The first two start like a user's.
 """
 
 import json
@@ -27,7 +26,7 @@ def test_a_script_with_flags_keeps_its_output_and_exit_code_and_is_recorded(tmp_
     assert done.returncode == 7, done.stderr
     steps = int(done.stdout.removeprefix("trained "))
     assert f"The command ended with exit code 7 after {steps} steps." in done.stderr and "No profile" not in done.stderr
-    # the profiler's own lines are not the training's
+    # The profiler's lines are not part of the training's output.
     assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {"sawtooth"}
     recorded = members(tmp_path / "run.sawtooth")
     assert [mark["i"] for mark in marks_of(tmp_path / "run.sawtooth")] == list(range(steps))
@@ -164,14 +163,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.parametrize(("workers", "context"), [(2, "fork"), (0, None)])  # spawn: test_names.py
+@pytest.mark.parametrize(("workers", "context"), [(2, "fork"), (0, None)])  # test_names.py tests spawn
 def test_the_loader_s_processes_are_timed(tmp_path: Path, recorded_python: str, workers: int, context: str | None) -> None:
     (tmp_path / "train.py").write_text(LOADING.format(workers=workers, context=context))
     done = started("-o", "run.sawtooth", "--no-sample", "--no-profile", recorded_python, "train.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     facts = facts_of(tmp_path / "run.sawtooth")
     assert facts["loader_workers"] == workers and facts["loader_batch"] == 4
-    # Each row sleeps for 2 ms. A busy machine adds to the wall time, not to the time on a core.
+    # Each row sleeps for 2 ms. On a busy machine, only the wall time is longer.
     assert facts["loader_sample_ms"] >= 2 and facts["loader_sample_cpu_ms"] < facts["loader_sample_ms"] / 2
     with open_bundle(tmp_path / "run.sawtooth") as bundle:
         assert bundle.manifest.runs[0].facts.loader_workers == workers
@@ -186,7 +185,7 @@ def test_an_option_disables_timing_of_the_loader(tmp_path: Path, recorded_python
 
 
 def test_a_loader_that_cannot_be_timed_still_trains(tmp_path: Path, recorded_python: str) -> None:
-    """The folder of the recording is gone, so nothing can be written, and the training does not notice."""
+    """The folder of the recording was deleted, so no times can be written."""
     (tmp_path / "train.py").write_text(
         "import os, shutil; shutil.rmtree(os.environ['SAWTOOTH_RUN_FOLDER'])\n" + LOADING.format(workers=2, context="fork")
     )

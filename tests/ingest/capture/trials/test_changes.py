@@ -1,7 +1,4 @@
-"""Tests of the changes of `sawtooth try` in one real training.
-
-PyTorch's behaviour proves each change, and files are protected.
-"""
+"""Tests of the changes that `sawtooth try` makes in a training, and of the guard of files."""
 
 import io
 import json
@@ -68,7 +65,7 @@ WANTED: dict[str, dict[str, Any]] = {
 def short_folder() -> Iterator[str]:
     """Return a temporary folder with a short path.
 
-    A loader whose workers send tensors through a socket with a path of more than 107 bytes waits forever.
+    The sockets of a loader's workers need paths of at most 107 bytes.
     """
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         yield folder
@@ -100,7 +97,7 @@ def test_every_change_is_proven_and_an_existing_file_stays(tmp_path: Path, short
     assert notes["proofs"]["loader-workers"] == "2 worker processes of the loader were alive."
     assert notes["proofs"]["batch-size"] == "The loader makes batches of 8 samples."
     assert notes["files"] == [{"path": str(tmp_path / "old.txt"), "how": "open"}]
-    assert list(notes["refused"]) == ["tf32"], "there is no GPU"
+    assert list(notes["refused"]) == ["tf32"], "only tf32 needs a GPU"
     assert notes["seen"]["anomaly"] and notes["seen"]["ddp"] == [{"bucket_mb": 3.0, "views": True, "static": True}]
 
 

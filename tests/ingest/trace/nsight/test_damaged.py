@@ -1,4 +1,4 @@
-"""Tests of damaged, hostile or foreign files: each gives one sentence."""
+"""Tests of damaged, hostile or foreign files, each of which gives one sentence."""
 
 from __future__ import annotations
 
@@ -123,10 +123,7 @@ def test_large_blobs_in_other_tables_are_not_read(ask, monkeypatch):
 
 @pytest.mark.slow
 def test_unread_gigabytes_need_no_memory(tmp_path):
-    """Ten gigabytes of unread data cost no memory.
-
-    The file is sparse. Its header counts pages for ten gigabytes of blobs, which are hashed but never read.
-    """
+    """The sparse file has ten gigabytes of blobs, which are hashed, but never read into memory."""
     path = export.write(tmp_path / "large.sqlite", export.tables() | {"NVTX_PAYLOADS": [{"data": b"\xaa" * (1 << 20)}]})
     page = int.from_bytes(path.read_bytes()[16:18], "big")
     pages = 10 * 10**9 // page
@@ -142,7 +139,7 @@ def test_unread_gigabytes_need_no_memory(tmp_path):
     done = subprocess.run([sys.executable, "-c", code, path, tmp_path / "data"], capture_output=True, text=True, timeout=600)
     path.unlink()
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 400_000  # kB; measured: 210 MB and 14 s of a core (23 November 2026)
+    assert int(done.stdout) < 400_000  # kB. On 23 November 2026, 210 MB were measured.
 
 
 @pytest.mark.parametrize("name", ["run.nsys-rep", "run.qdrep", "renamed.bin"])

@@ -1,4 +1,4 @@
-"""Tests of GPU work in Nsight Systems exports: every version gives the same facts as other traces."""
+"""Tests of GPU work in exports of several versions of Nsight Systems."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def test_details_of_kernels_devices_and_synchronizations(ask):
     )
     assert kernel == [(80, 256, 32, 1040)]
     assert device == [(0, "Tesla T4", 15 << 30, 40, 1024, None)]
-    assert syncs == [("Stream Sync", 4)]  # Versions number this kind differently, so the call decides.
+    assert syncs == [
+        ("Stream Sync", 4)
+    ]  # The number of this kind depends on the version, so the kind comes from the name of the call.
 
 
 def test_processes_with_equal_numbers_stay_separate(ask):
