@@ -107,10 +107,15 @@ def backward_threads(recording: Recording) -> set[int]:
 
 @dataclass(frozen=True)
 class InView:
-    """Sums over a view: the GPU's busy share, and the lost time by owner and cause (ms), largest first."""
+    """Sums over a view: the share in which the GPU works, and its lost time.
 
-    busy_share: float
+    ``lost`` has the lost time by owner and cause (ms), largest first. Only counted steps have causes: ``uncounted_ms`` is the
+    lost time without a cause.
+    """
+
+    works_share: float
     lost: tuple[tuple[str, str | None, float], ...]
+    uncounted_ms: float = 0.0
 
 
 def facts_in_view(rank: RankView, view: TimelineSpan) -> InView | None:
@@ -121,8 +126,9 @@ def facts_in_view(rank: RankView, view: TimelineSpan) -> InView | None:
     lost = [(owner, cause, ns / 1e6) for owner, cause, ns in _times_by_owner(rank, timeline_store.GAPS, "gaps", view)]
     if not lost:
         lost = [(o, None, owned[o] / 1e6) for o in LOST_OWNERS if owned.get(o)]
-    busy = sum(ns for owner, ns in owned.items() if owner != "idle")
-    return InView(busy / view.ns, tuple(sorted(lost, key=lambda row: -row[2])))
+    works = sum(ns for owner, ns in owned.items() if owner not in LOST_OWNERS)
+    uncounted_ms = (sum(owned.values()) - works) / 1e6 - sum(ms for *_, ms in lost)
+    return InView(works / view.ns, tuple(sorted(lost, key=lambda row: -row[2])), max(uncounted_ms, 0.0))
 
 
 def owners_in_view(rank: RankView, view: TimelineSpan) -> list[tuple[str, int]]:

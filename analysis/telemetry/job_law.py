@@ -37,7 +37,7 @@ from sawtooth.analysis.units import in_words
 
 MAX_UNKNOWN = 4  # GPUs without a known device. Their 24 possible orders are tried.
 # Upper bound of the waiting time, as a multiple of the replayed value. Replays without the profiler use it too.
-IN_TURN_AT_MOST = 1.6
+MAX_IN_TURN = 1.6
 RANKS_OFF = 0.08  # Relative error of the step time: the replay does not contain all waits of the rank with the most work.
 ROUNDS = 20  # Most iterations until step time and waiting time agree. Each one changes them less.
 APART = 1.5  # Sampling periods. Samples of two GPUs with a larger distance do not count as one moment.
@@ -114,7 +114,7 @@ def by_utilization(
     waited_ns = usual.waited_ns(largest.occupied_ns, in_turn_ns)
     middle = (largest.occupied_ns + waited_ns) / usual.mean.value / 1e4
     low = min(largest.occupied_ns / value / 1e4 * low_factor for value, low_factor, _ in ends)
-    most_waited_ns = max(IN_TURN_AT_MOST * waited_ns, in_turn_ns)
+    most_waited_ns = max(MAX_IN_TURN * waited_ns, in_turn_ns)
     high = max((largest.occupied_ns + most_waited_ns) / value / 1e4 * high_factor for value, _, high_factor in ends)
     if any(t.capped for t in orders[0]):
         high *= SUSTAINED

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from sawtooth.analysis.knowledge.lost_time import known_by
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables import timeline_details as tables
 from sawtooth.app.api.answers import json
 from sawtooth.app.api.timeline import answered, number, opened, rank_of, requested_result
 from sawtooth.app.charts.rankings import short
-from sawtooth.app.theme import OWNERS, Colour, colour_of
+from sawtooth.app.theme import UNKNOWN, Colour, colour_of
 from sawtooth.app.words import timeline as words
 from sawtooth.app.words.answer.step import StepAnswer, answer_of
+from sawtooth.app.words.lost_time import REST
 from sawtooth.ingest.errors import UsageError
 
 OUTSIDE = Colour("outside the GPU's work", "#C4C9CF", "#4A5058")
-MIN_OUTSIDE_SHARE = 0.001  # Share of a view. A smaller rest is a rounding error.
+UNCOUNTED = replace(UNKNOWN, label="lost outside counted steps")
+MIN_REST_SHARE = 0.001  # Share of a view. A smaller rest is a rounding error.
+MIN_PART_SHARE = 0.005  # Share of a view. Smaller parts are added up in one row.
 MAX_OPERATIONS = 8  # Operations of a time range. The table below the timeline has all operations.
 NAME_LENGTH = 60  # Longer names of operations are cut to this many characters.
 MAX_OCCURRENCES = 1000  # Flags on the timeline. More flags could not be distinguished.
@@ -71,7 +76,7 @@ def _slice_for_timeline(row: dict[str, Any], source: str) -> dict[str, Any]:
 
 
 def _stretch(request: Request) -> Response:
-    """Return owners, lost time and the longest operations between ``start`` and ``end``."""
+    """Return what takes the time between ``start`` and ``end``, and the longest operations."""
     with opened(request) as rank:
         start, end = number(request, "start"), number(request, "end")
         contents = tables.span_details(rank, start, end)
@@ -79,9 +84,8 @@ def _stretch(request: Request) -> Response:
     return json(
         {
             "trusted": answer is not None,
-            "busy_share": contents.facts.busy_share if contents.facts else None,
-            "owners": _owners_of_view(contents.owners, end - start) if answer is not None else [],
-            "lost": _by_label(contents.facts.lost, answer.names) if contents.facts and answer is not None else [],
+            "works_share": contents.facts.works_share if contents.facts else None,
+            "parts": _parts_of_view(contents, answer.names, end - start) if answer is not None else [],
             "operations": [
                 {"name": short(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
                 for n, c, ms in operations[["name", "operations", "ms"]].itertuples(index=False)
@@ -90,18 +94,30 @@ def _stretch(request: Request) -> Response:
     )
 
 
-def _owners_of_view(owners: Sequence[tuple[str, int]], length_ns: float) -> list[dict[str, Any]]:
-    """Return the owners of a view, largest first; all rows sum to the view.
+def _parts_of_view(contents: tables.SpanDetails, names: Mapping[str, str], length_ns: float) -> list[dict[str, Any]]:
+    """Return what takes the time of a view: useful work by owner and lost time by cause, largest first.
 
-    Time before the device's first operation and after its last operation is a row too.
+    The parts sum to the view. Lost time without a cause and time outside the GPU's work are parts too.
     """
-    rest_ns = round(length_ns - sum(ns for _, ns in owners))
-    rest = [("outside", OUTSIDE, rest_ns)] if owners and rest_ns >= MIN_OUTSIDE_SHARE * length_ns else []
-    rows = [*((owner, OWNERS[owner], ns) for owner, ns in owners), *rest]
-    return [
-        {"key": key, "label": colour.label, "light": colour.light, "dark": colour.dark, "texture": colour.texture, "ns": ns}
-        for key, colour, ns in sorted(rows, key=lambda row: -row[2])
+    facts = contents.facts
+    if facts is None:
+        return []
+    works = [(owner, None, ns / 1e6) for owner, ns in contents.owners if owner not in LOST_OWNERS]
+    rest_ms = length_ns / 1e6 - sum(ns for _, ns in contents.owners) / 1e6
+    rest = [
+        _part(colour, colour.label, ms)
+        for colour, ms in ((UNCOUNTED, facts.uncounted_ms), (OUTSIDE, rest_ms))
+        if ms * 1e6 >= MIN_REST_SHARE * length_ns
     ]
+    parts = sorted([*_by_label([*works, *facts.lost], names), *rest], key=lambda part: -part["ms"])
+    small = [part for part in parts if part["ms"] * 1e6 < MIN_PART_SHARE * length_ns]
+    if len(small) < 2:
+        return parts
+    return [*parts[: -len(small)], _part(UNKNOWN, REST, sum(part["ms"] for part in small))]
+
+
+def _part(colour: Colour, label: str, ms: float) -> dict[str, Any]:
+    return {"label": label, "light": colour.light, "dark": colour.dark, "texture": colour.texture, "ms": ms}
 
 
 def _answer(request: Request) -> StepAnswer | None:
@@ -112,17 +128,14 @@ def _answer(request: Request) -> StepAnswer | None:
     )
 
 
-def _by_label(lost: Iterable[tuple[str, str | None, float]], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the sum of lost time (ms) for each label, largest first."""
+def _by_label(parts: Iterable[tuple[str, str | None, float]], names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return parts of a view by label; times with the same label are added up."""
     rows: dict[str, dict[str, Any]] = {}
-    for owner, cause, ms in lost:
+    for owner, cause, ms in parts:
         colour = colour_of(owner, cause)
         label = names.get(known_by(owner, cause), colour.label)
-        row = rows.setdefault(
-            label, {"label": label, "light": colour.light, "dark": colour.dark, "texture": colour.texture, "ms": 0.0}
-        )
-        row["ms"] += ms
-    return sorted(rows.values(), key=lambda row: -row["ms"])
+        rows.setdefault(label, _part(colour, label, 0.0))["ms"] += ms
+    return list(rows.values())
 
 
 def _find(request: Request) -> Response:

@@ -97,7 +97,7 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
     ]
     most = (
         words.most_lost(facts, view, counted, answer.names if answer is not None else {})
-        if facts.busy_share < MAX_WORKING_SHARE
+        if facts.works_share < MAX_WORKING_SHARE
         else None
     )
     under = [
@@ -105,7 +105,7 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
         *(["as profiled"] if rank.best.source != "profile" else []),
         *([most.remark] if most is not None and most.remark else []),
     ]
-    sentence = f"The GPU is busy {fmt.share(facts.busy_share)} of {length}."
+    sentence = f"The GPU works {fmt.share(facts.works_share)} of {length}."
     note = "; ".join(under)
     cards.headline(sentence, fmt.ended(note[0].upper() + note[1:]) if note else None)
 

@@ -64,7 +64,7 @@ def test_a_dropped_trace_leads_to_the_answer_and_back(fresh: Server, page: Page,
     page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline").click()
     expect(answer).to_contain_text("The GPU works")
     _drag_across(page)
-    expect(page.get_by_role("region", name="Details")).to_contain_text("Who owned the time")
+    expect(page.get_by_role("region", name="Details")).to_contain_text("Where the time goes")
     page.keyboard.press("f")
     page.wait_for_url(re.compile(r"[?&]t0=[\d.]+&t1=[\d.]+"))
     expect(answer).to_contain_text("in view")

@@ -89,7 +89,7 @@ def test_the_keyboard_can_search_move_and_read(example_server: Server, gpt_run: 
     page.wait_for_url(re.compile("slice=0%3A"))
     page.keyboard.press("Enter")
     page.keyboard.press("m")  # also in the details
-    expect(details).to_contain_text("Who owned the time")
+    expect(details).to_contain_text("Where the time goes")
     assert page.evaluate("sawtoothTimeline.scene.range.end - sawtoothTimeline.scene.range.start") < 1e6, "only that slice"
     page.keyboard.press("n")
     expect(page.locator(".found")).to_have_text(re.compile(r"3 of \d"))
@@ -230,7 +230,7 @@ def test_touch_zooms_moves_and_selects(example_server: Server, gpt_run: str, pho
     selected = phone.evaluate("sawtoothTimeline.scene.range.end - sawtoothTimeline.scene.range.start")
     assert selected / pixel == pytest.approx(80, abs=1.5)
     details = phone.get_by_role("region", name="Details")
-    expect(details).to_contain_text("Who owned the time")
+    expect(details).to_contain_text("Where the time goes")
     box = details.bounding_box()
     assert box is not None
     assert box["y"] + box["height"] <= 900, "details are in sight"

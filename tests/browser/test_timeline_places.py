@@ -153,7 +153,7 @@ def test_a_second_run_is_below_the_first_and_both_have_a_link(example_server: Se
     until(page, "[...sawtoothTimeline.painter.drawn.rows.keys()].some(key => key.startsWith('1.gaps'))")
     page.evaluate("sawtoothTimeline.selectRange({start: 0, end: sawtoothTimeline.data.extent}, true)")
     expect(page.get_by_role("region", name="Details")).to_contain_text(
-        re.compile("A: Who owned the time.*B: Who owned the time", re.S)
+        re.compile("A: Where the time goes.*B: Where the time goes", re.S)
     )
 
 

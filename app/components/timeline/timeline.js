@@ -324,7 +324,7 @@ function lostLabel(label, ns, room) {
 
 // src/lanes.ts
 var ROW_PX = 24;
-var ROW_MOST_PX = 40;
+var MAX_ROW_PX = 40;
 var SIZED_PX = [12, 200];
 var LOST_PX = 10;
 var LINE_PX = 15;
@@ -363,7 +363,7 @@ var LaneChoice = class {
   }
 };
 function rowFor(room, height) {
-  for (let row = ROW_MOST_PX; row > ROW_PX; row--) if (height(row) <= room) return row;
+  for (let row = MAX_ROW_PX; row > ROW_PX; row--) if (height(row) <= room) return row;
   return ROW_PX;
 }
 function placed(tracks, steps, lines, choice, needed = /* @__PURE__ */ new Map(), row = ROW_PX) {
@@ -433,7 +433,7 @@ function slices(spec, track, several, choice, needed, height) {
   const folds = spec.rows > 1 || spec.source === "python";
   const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
   const rows = folded ? 1 : Math.min(needed.get(id) ?? spec.rows, spec.rows);
-  const row = spec.source === "gaps" ? Math.min(height + LOST_PX, ROW_MOST_PX) : height;
+  const row = spec.source === "gaps" ? Math.min(height + LOST_PX, MAX_ROW_PX) : height;
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }
 
@@ -492,7 +492,7 @@ function readable(colour) {
   return 0.2126 * r + 0.7152 * g + 0.0722 * b > MIDDLE_LUMINANCE ? "#000000" : "#ffffff";
 }
 var fitted = /* @__PURE__ */ new Map();
-var FITTED_MOST = 2e4;
+var MAX_FITTED = 2e4;
 var LETTERS_LEAST = 8;
 function fit(name, room, letter, brief = (whole) => whole) {
   const most = Math.floor(room / letter);
@@ -504,7 +504,7 @@ function fit(name, room, letter, brief = (whole) => whole) {
   const key2 = `${most} ${name}`;
   let text = fitted.get(key2);
   if (text === void 0) {
-    if (fitted.size > FITTED_MOST) fitted.clear();
+    if (fitted.size > MAX_FITTED) fitted.clear();
     fitted.set(key2, text = `${name.slice(0, most - 1)}…`);
   }
   return text;
@@ -1381,7 +1381,7 @@ var Drawer = class {
   }
   summary(range, sides) {
     const length = range.end - range.start;
-    const busy = sides.map(([mark, side]) => mark + (!side.trusted ? "GPU times cannot be trusted in" : side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`)).join("; ");
+    const busy = sides.map(([mark, side]) => mark + (!side.trusted ? "GPU times cannot be trusted in" : side.works_share === null ? "there is no GPU operation in" : `the GPU works ${share(side.works_share)} of`)).join("; ");
     return {
       title: `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`,
       sums: sides.map(([mark, side]) => this.sums(side, length, mark))
@@ -1394,12 +1394,10 @@ var Drawer = class {
     this.picture.say(`${title}.`);
   }
   sums(side, length, of) {
-    const part = (p, ns) => [this.swatch(p), duration(ns), share(ns / length)];
     return element(
       "div",
       { class: "columns" },
-      table(`${of}Who owned the time`, side.owners.map((o) => part(o, o.ns))),
-      table(`${of}Lost time by cause`, side.lost.map((l) => part(l, l.ms * 1e6))),
+      table(`${of}Where the time goes`, side.parts.map((part) => [this.swatch(part), duration(part.ms * 1e6), share(part.ms * 1e6 / length)])),
       table(
         `${of}Longest GPU operations`,
         side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
@@ -1442,7 +1440,7 @@ var FindingBar = class {
   }
   list() {
     this.changes.hidden = Boolean(this.rule) || !this.withGain.length;
-    this.changes.replaceChildren(element("span", { class: "words" }, "What to change (each alone):"), element("div", {}, ...this.withGain.slice(0, LISTED).map((finding) => {
+    this.changes.replaceChildren(element("span", { class: "words" }, this.withGain.length > 1 ? "What to change (each alone):" : "What to change:"), element("div", {}, ...this.withGain.slice(0, LISTED).map((finding) => {
       const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
       change.append(element("span", { class: "title" }, finding.action), element("strong", {}, finding.gain));
       return change;
@@ -2028,7 +2026,7 @@ function showScale(place, { scale, kinds, dark }) {
 }
 
 // src/links.ts
-var ARROWS_MOST = 200;
+var MAX_ARROWS = 200;
 function drawLinks(context, scene, links, ink, width) {
   const chosen = scene.selected;
   if (!chosen) return;
@@ -2041,7 +2039,7 @@ function drawLinks(context, scene, links, ink, width) {
   const x = (time2) => Math.min(Math.max((time2 - scene.view.start) * scale, -60), width + 60);
   context.strokeStyle = context.fillStyle = ink.text;
   context.lineWidth = 1.25;
-  for (const link of links.slice(0, ARROWS_MOST)) {
+  for (const link of links.slice(0, MAX_ARROWS)) {
     if (link.role !== "launch" && link.role !== "kernel") continue;
     const [from, to] = link.role === "launch" ? [link, chosen] : [chosen, link];
     const [a, b] = [at(from), at(to)];

@@ -75,7 +75,7 @@ def scale(rank: RankResult | None) -> dict[str, Any] | None:
     more, (low, high) = best.mean_ms - best.ms, (best.reading.low, best.reading.high)
     spread = f" ({fmt.span_ms(low, high)})" if low and high else ""
     if abs(more) < SEEN * best.mean_ms:
-        sentence = f"The same step by {source}{spread} and in the profile that the lanes show."
+        sentence = f"The run's step by {source}{spread} is as long as the profiled steps that the lanes show."
     elif low and high and low <= best.mean_ms <= high:
         sentence = (
             f"The profiled steps that the lanes show take {fmt.duration_ms(abs(more))} {'longer' if more > 0 else 'less'} than the run's. "

@@ -38,7 +38,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
 VISIT = "timeline_visit"  # session key: the slice to which a selected table row moves the timeline
 DRAWN = "timeline_drawn"  # session key: the component has reported that the picture is complete
-POINTS_MOST = 20_000  # points of a telemetry line: one hour at 5 Hz, which takes 200 kB
+MAX_POINTS = 20_000  # points of a telemetry line: one hour at 5 Hz, which takes 200 kB
 NAMED_FROM = 0.01  # share of the steps: a smaller part is hardly visible, and a long legend pushes the picture down
 HOST_NAMED = ("annotation", "op", "launch", "call", "sync")  # kinds of host slices in the legend; others are named on hover
 # The first line is the activity that the Verdict shows; the others are folded.
@@ -219,7 +219,7 @@ def _lines(telemetry: TelemetrySeries, whole: TimelineSpan, signal: str | None) 
         for column in (signal, *columns) if signal and unit == "%" else columns:
             if part.has(column):
                 times, values = series.line(part, column)
-                thin = slice(None, None, max(-(-len(times) // POINTS_MOST), 1))
+                thin = slice(None, None, max(-(-len(times) // MAX_POINTS), 1))
                 colour = colour_of_quantity(column)
                 lines.append(
                     {

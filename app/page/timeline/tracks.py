@@ -17,9 +17,9 @@ from sawtooth.app.page.timeline import views
 
 HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
 # Most streams and threads that are drawn, the busiest ones: nobody reads more, and each lane adds a row to every tile.
-STREAMS_MOST = 48
-THREADS_MOST = 24
-TRACKS_MOST = 16  # ranks in one picture: each adds a few lanes and as many tiles
+MAX_STREAMS = 48
+MAX_THREADS = 24
+MAX_TRACKS = 16  # ranks in one picture: each adds a few lanes and as many tiles
 # Busy share of the recording: a less busy thread is hidden behind a lane that counts such threads, as its row is almost empty.
 QUIET = 0.005
 NAME_LENGTH = 14  # characters of a thread's name in a lane's label
@@ -64,7 +64,7 @@ def all_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
     others = sorted(
         (rank for rank in result.ranks if rank is not chosen), key=lambda rank: -1 if rank.rank is None else rank.rank
     )
-    ranks = [chosen, *others][:TRACKS_MOST]
+    ranks = [chosen, *others][:MAX_TRACKS]
     return [
         {**_brief(own(result, rank, rank.recording_id), rank is chosen), "offset": at[id(rank)] - at[id(chosen)]}
         for rank in ranks
@@ -136,7 +136,7 @@ def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
     shown: list[dict[str, Any]] = []
     if rank is not None and rank.ledger:  # a rank without a ledger has times that cannot be trusted
         shown.append({"id": "gaps", "source": "gaps", "lane": 0, "label": "Lost time", "rows": 1})
-    streams = sorted((lane for lane in known if lane.source == "gpu"), key=lambda lane: -lane.busy_ns)[:STREAMS_MOST]
+    streams = sorted((lane for lane in known if lane.source == "gpu"), key=lambda lane: -lane.busy_ns)[:MAX_STREAMS]
     shown += [_lane(lane, f"GPU stream {lane.lane}") for lane in sorted(streams, key=lambda lane: lane.lane)]
     host = [lane for lane in known if lane.source in HOST_LANES]
     threads = _in_order(host, backward)
@@ -156,7 +156,7 @@ def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
 def _in_order(host: list[Lane], backward: set[int]) -> list[int]:
     """Return the threads to draw: the busiest first, but threads of the backward pass last."""
     busy = {thread: sum(lane.busy_ns for lane in host if lane.lane == thread) for thread in {lane.lane for lane in host}}
-    return sorted(busy, key=lambda thread: (thread in backward, -busy[thread], thread))[:THREADS_MOST]
+    return sorted(busy, key=lambda thread: (thread in backward, -busy[thread], thread))[:MAX_THREADS]
 
 
 def _name(thread: int, threads: list[int], names: dict[int, str], backward: set[int]) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from sawtooth.analysis.derive import timeline_sums as timeline_store
 from sawtooth.analysis.derive.build import ensure_derived
+from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
@@ -79,7 +80,9 @@ def test_the_sums_of_a_view_equal_the_sums_of_its_pieces(gpt: Recording) -> None
             assert facts is None
             continue
         assert facts is not None
-        assert facts.busy_share == sum(ns for (owner, _), ns in owned.items() if owner != "idle") / view.ns
+        lost_ns = sum(ns for (owner, _), ns in owned.items() if owner in LOST_OWNERS)
+        assert facts.works_share == (sum(owned.values()) - lost_ns) / view.ns
+        assert sum(ms for *_, ms in facts.lost) + facts.uncounted_ms == pytest.approx(lost_ns / 1e6, abs=1e-6)
         wanted = lost_read(gpt, "gaps", "cause", view)
         if wanted:
             assert {(owner, cause): ms for owner, cause, ms in facts.lost} == {key: ns / 1e6 for key, ns in wanted.items()}

@@ -22,7 +22,7 @@ def test_timeline_follows_the_address(loop: str) -> None:
     assert "The GPU works 0.70\u00a0ms of each ≈\u00a01.03\u00a0ms step</h1>" in words_of(whole)
     # The second step on the device lasts from 1740 to 2740 µs of the trace.
     near = opened("timeline", loop, t0="1.74", t1="2.74")
-    assert "The GPU is busy 70\u00a0% of the 1.00\u00a0ms in view" in words_of(near)
+    assert "The GPU works 70\u00a0% of the 1.00\u00a0ms in view" in words_of(near)
     data = picture(near)
     assert data["place"] == {"t0": "1.74", "t1": "2.74"}
     assert [lane["label"] for lane in data["tracks"][0]["lanes"]][:2] == ["Lost time", "GPU stream 7"]

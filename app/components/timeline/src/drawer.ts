@@ -29,9 +29,8 @@ interface Part {
 
 interface Stretch {
   trusted: boolean;
-  busy_share: number | null;
-  owners: (Part & { ns: number })[];
-  lost: (Part & { ms: number })[];
+  works_share: number | null;
+  parts: (Part & { ms: number })[];
   operations: { name: string; count: number; ms: number }[];
 }
 
@@ -252,7 +251,7 @@ export class Drawer {
   private summary(range: Span, sides: [string, Stretch][]): { title: string; sums: HTMLElement[] } {
     const length = range.end - range.start;
     const busy = sides.map(([mark, side]) =>
-      mark + (!side.trusted ? "GPU times cannot be trusted in" : side.busy_share === null ? "there is no GPU operation in" : `the GPU is busy ${share(side.busy_share)} of`)).join("; ");
+      mark + (!side.trusted ? "GPU times cannot be trusted in" : side.works_share === null ? "there is no GPU operation in" : `the GPU works ${share(side.works_share)} of`)).join("; ");
     return {
       title: `${busy[0].toUpperCase()}${busy.slice(1)} these ${duration(length)}`,
       sums: sides.map(([mark, side]) => this.sums(side, length, mark)),
@@ -267,10 +266,8 @@ export class Drawer {
   }
 
   private sums(side: Stretch, length: number, of: string): HTMLElement {
-    const part = (p: Part, ns: number) => [this.swatch(p), duration(ns), share(ns / length)];
     return element("div", { class: "columns" },
-      table(`${of}Who owned the time`, side.owners.map((o) => part(o, o.ns))),
-      table(`${of}Lost time by cause`, side.lost.map((l) => part(l, l.ms * 1e6))),
+      table(`${of}Where the time goes`, side.parts.map((part) => [this.swatch(part), duration(part.ms * 1e6), share(part.ms * 1e6 / length)])),
       table(`${of}Longest GPU operations`,
         side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])));
   }

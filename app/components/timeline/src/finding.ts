@@ -24,7 +24,7 @@ export class FindingBar {
 
   private list(): void {
     this.changes.hidden = Boolean(this.rule) || !this.withGain.length;
-    this.changes.replaceChildren(element("span", { class: "words" }, "What to change (each alone):"), element("div", {}, ...this.withGain.slice(0, LISTED).map((finding) => {
+    this.changes.replaceChildren(element("span", { class: "words" }, this.withGain.length > 1 ? "What to change (each alone):" : "What to change:"), element("div", {}, ...this.withGain.slice(0, LISTED).map((finding) => {
       const change = button("", () => this.open(finding.rule, true, true), { title: `${finding.title}. ${finding.fix}` });
       change.append(element("span", { class: "title" }, finding.action), element("strong", {}, finding.gain));
       return change;

@@ -4,7 +4,7 @@ import type { LaneSpec, Line, Step, Track } from "./types";
 
 /** Least and largest height of a row: a finger or a label needs the least one; few lanes share the room up to the largest. */
 export const ROW_PX = 24;
-export const ROW_MOST_PX = 40;
+export const MAX_ROW_PX = 40;
 const SIZED_PX = [12, 200] as const; // heights to which a viewer can drag a row
 const LOST_PX = 10; // the row of lost time is this much higher than others, because it matters most
 const LINE_PX = 15; // height of a line's name beside the panel; the panel's range is below the names
@@ -75,7 +75,7 @@ export class LaneChoice {
 
 /** Return the largest height of a row with which all lanes fit into `room` pixels, else the least height. */
 export function rowFor(room: number, height: (row: number) => number): number {
-  for (let row = ROW_MOST_PX; row > ROW_PX; row--) if (height(row) <= room) return row;
+  for (let row = MAX_ROW_PX; row > ROW_PX; row--) if (height(row) <= room) return row;
   return ROW_PX;
 }
 
@@ -157,6 +157,6 @@ function slices(spec: LaneSpec, track: number, several: boolean, choice: LaneCho
   const folds = spec.rows > 1 || spec.source === "python";
   const folded = folds && Boolean(spec.folded) !== choice.changed.has(id);
   const rows = folded ? 1 : Math.min(needed.get(id) ?? spec.rows, spec.rows);
-  const row = spec.source === "gaps" ? Math.min(height + LOST_PX, ROW_MOST_PX) : height;
+  const row = spec.source === "gaps" ? Math.min(height + LOST_PX, MAX_ROW_PX) : height;
   return { kind: "slices", id, label: spec.label, track, top: 0, height: rows * row, row, rows, spec, folds, folded, pinned: false };
 }

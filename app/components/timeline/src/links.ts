@@ -10,7 +10,7 @@ export interface Link extends Slice {
   role: "launch" | "kernel" | "operator" | "call" | "end";
 }
 
-const ARROWS_MOST = 200; // a graph launch has thousands of kernels, and more arrows would hide the lanes
+const MAX_ARROWS = 200; // a graph launch has thousands of kernels, and more arrows would hide the lanes
 
 export function drawLinks(context: CanvasRenderingContext2D, scene: Scene, links: Link[], ink: Ink, width: number): void {
   const chosen = scene.selected;
@@ -24,7 +24,7 @@ export function drawLinks(context: CanvasRenderingContext2D, scene: Scene, links
   const x = (time: number) => Math.min(Math.max((time - scene.view.start) * scale, -60), width + 60);
   context.strokeStyle = context.fillStyle = ink.text;
   context.lineWidth = 1.25;
-  for (const link of links.slice(0, ARROWS_MOST)) {
+  for (const link of links.slice(0, MAX_ARROWS)) {
     if (link.role !== "launch" && link.role !== "kernel") continue;
     const [from, to] = link.role === "launch" ? [link, chosen] : [chosen, link];
     const [a, b] = [at(from), at(to)];

@@ -76,7 +76,7 @@ export function readable(colour: string): string {
 }
 
 const fitted = new Map<string, string>();
-const FITTED_MOST = 20000;
+const MAX_FITTED = 20000;
 const LETTERS_LEAST = 8; // fewer letters, such as "enum…", are useless
 
 /**
@@ -94,7 +94,7 @@ export function fit(name: string, room: number, letter: number, brief: (name: st
   const key = `${most} ${name}`;
   let text = fitted.get(key);
   if (text === undefined) {
-    if (fitted.size > FITTED_MOST) fitted.clear();
+    if (fitted.size > MAX_FITTED) fitted.clear();
     fitted.set(key, (text = `${name.slice(0, most - 1)}…`));
   }
   return text;
