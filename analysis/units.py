@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from sawtooth.ingest.loop.numbers import in_words, significant
 
-__all__ = ["in_bytes", "in_mhz", "in_number", "in_times", "in_words", "significant"]
+__all__ = ["in_bytes", "in_memory", "in_mhz", "in_number", "in_times", "in_words", "significant"]
 
 
 def in_bytes(count: float, figures: int = 3) -> str:
     """Return a number of bytes for a sentence."""
     rounded = float(f"{count:.{figures - 1}e}")
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if rounded >= size:
+            return f"{significant(count / size, figures)} {unit}"
+    return f"{count:.0f} bytes"
+
+
+def in_memory(count: float, figures: int = 3) -> str:
+    """Return an amount of device or host memory for a sentence, in binary units as nvidia-smi and PyTorch."""
+    rounded = float(f"{count:.{figures - 1}e}")
+    for unit, size in (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
         if rounded >= size:
             return f"{significant(count / size, figures)} {unit}"
     return f"{count:.0f} bytes"

@@ -21,10 +21,10 @@ NAME_LENGTH = 120  # A longer name would wrap every table. The tooltip and the C
 
 # Characters that begin a directive, an address or an arrow in Streamlit's Markdown, even as an entity.
 _BEGINS_SOMETHING = re.compile(r":(?=[\w/+-]+:|//)|@|[-<>~=](?=[-<>=])|w(?=ww)", re.IGNORECASE)
-_UNITS = {"ns": "ns", "us": "µs", "ms": "ms", "s": "s", "bytes": "bytes", "mb": "MB", "gb": "GB", "pct": "%"}
+_UNITS = {"ns": "ns", "us": "µs", "ms": "ms", "s": "s", "bytes": "bytes", "mb": "MB", "gb": "GB", "gib": "GiB", "pct": "%"}
 _PERCENT = re.compile(r"(\d)%(?!\w)")
 # A line must not break between a number and its unit, or after an arrow or ≈.
-_UNIT = r"(?:[nµm]?s|min|h|%|×|[kMGTP]?B|bytes|[MG]Hz|k?W|k?J|[kMGTPE]?FLOP)"
+_UNIT = r"(?:[nµm]?s|min|h|%|×|[kMGTP]?i?B|bytes|[MG]Hz|k?W|k?J|[kMGTPE]?FLOP)"
 _NO_BREAK = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))|(?<=[→≈]) ")
 _THIN = "\u00a0"  # A no-break space, so that a number and its unit remain on one line.
 
@@ -122,6 +122,14 @@ def bytes_(value: float) -> str:
     """Return bytes in decimal units, as disks and vendors use them: 840 B, 12.3 kB, 1.24 GB."""
     whole = value == round(value) and abs(value) < 1000
     return f"{value:.0f}\u00a0B" if whole else _scale(value, "B", ("", "k", "M", "G", "T", "P"))
+
+
+def memory(value: float) -> str:
+    """Return an amount of device or host memory in the units of nvidia-smi and PyTorch: 38.1 GiB.
+
+    A GPU that is sold with 141 GB reports 140 GiB, which are 151 decimal GB.
+    """
+    return _scale(value, "B", ("", "Ki", "Mi", "Gi", "Ti"), 1024)
 
 
 def flops(value: float) -> str:
@@ -227,7 +235,8 @@ def in_unit(value: float, unit: str) -> str:
         "FLOP": flops,
         "TFLOP/s": flop_rate,
         "count": count,
-        "bytes": bytes_,
+        "bytes": memory,
+        "°C": lambda v: f"{v:.0f}{_THIN}°C",  # sensors report whole degrees
     }
     fixed_unit = by_unit.get(unit)
     return fixed_unit(value) if fixed_unit else f"{number(value)}{_THIN}{unit}"
@@ -292,9 +301,9 @@ def heading(key: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _scale(value: float, unit: str, prefixes: tuple[str, ...]) -> str:
+def _scale(value: float, unit: str, prefixes: tuple[str, ...], base: int = 1000) -> str:
     magnitude = abs(value)
     for exponent, prefix in enumerate(prefixes):
-        if magnitude < 999.5 * 1000**exponent or exponent == len(prefixes) - 1:
-            return f"{number(value / 1000**exponent)}{_THIN}{prefix}{unit}".rstrip(_THIN)
+        if magnitude < 999.5 * base**exponent or exponent == len(prefixes) - 1:
+            return f"{number(value / base**exponent)}{_THIN}{prefix}{unit}".rstrip(_THIN)
     raise AssertionError("the last prefix always fits")

@@ -14,7 +14,7 @@ from typing import Literal
 
 from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.metrics.registry import ALIASES, METRICS
-from sawtooth.analysis.units import in_bytes, in_words, significant
+from sawtooth.analysis.units import in_memory, in_words, significant
 from sawtooth.ingest.errors import UsageError
 
 PASSED, REGRESSED, COULD_NOT_JUDGE = 0, 1, 2
@@ -46,7 +46,7 @@ FIGURES = 5  # Digits of a value in a gate's sentence. They suffice for a limit 
 WORDS: dict[str, Callable[[float], str]] = {  # Functions that format a value of each unit for people.
     "ms": lambda value: in_words(value, FIGURES),
     "s": lambda value: in_words(value * 1e3, FIGURES),
-    "bytes": lambda value: in_bytes(value, FIGURES),
+    "bytes": lambda value: in_memory(value, FIGURES),
     "share": lambda value: f"{significant(value * 100, FIGURES)} %",
     "count": lambda value: significant(value, FIGURES),
     "FLOP": lambda value: f"{significant(value / 1e12, FIGURES)} TFLOP",

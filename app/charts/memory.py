@@ -34,11 +34,11 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
         if column in rows:
             figure.add_scatter(
                 x=rows["at_ms"] / unit.ms,
-                y=(rows[column] / 1e9).astype(np.float32),
+                y=(rows[column] / 2**30).astype(np.float32),
                 mode="lines",
                 name=label,
                 line={"shape": "hv", "width": 1.5, "color": colour.on(dark), "dash": dash},
-                hovertemplate="%{y:.4~g} GB<extra></extra>",
+                hovertemplate="%{y:.4~g} GiB<extra></extra>",
             )
     shade = USED.on(dark)
     figure.update_layout(
@@ -52,7 +52,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
     )  # fmt: skip
     framed(figure, 320)
     figure.update_xaxes(title={"text": f"{unit.name} since the recording began"}, zeroline=False)
-    figure.update_yaxes(title={"text": "GB above the least seen" if relative else "GB"}, rangemode="tozero")
+    figure.update_yaxes(title={"text": "GiB above the least seen" if relative else "GiB"}, rangemode="tozero")
     columns = {"at_ms": "At, ms", "allocated_bytes": "Allocated, bytes", "reserved_bytes": "Reserved, bytes"}
     legend = [LegendEntry("allocated", USED.on(dark))]
     if "reserved_bytes" in rows:
@@ -74,7 +74,7 @@ def holders(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
     """Return the operators that hold the peak as pieces of a bar: the largest by name, the rest as one."""
     pieces = []
     for i, row in enumerate(rows.head(HOLDERS).to_dict("records")):
-        name, size = fmt.clean(str(row["operator"]), 40), fmt.bytes_(row["bytes"])
+        name, size = fmt.clean(str(row["operator"]), 40), fmt.memory(row["bytes"])
         place = str(i + 1) if row["share"] >= NUMBERED_FROM else ""
         label = f"{i + 1}  {name} {size}" if row["share"] >= LETTER * (len(name) + len(size) + EDGES) else place
         hint, colour = f"{name}: {size}, {fmt.share(row['share'])}", (USED, PALER)[i % 2].on(dark)
@@ -88,7 +88,7 @@ def holders(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
 def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> StepBar:
     """Return the peak relative to the GPU's memory as a bar, with the free memory in words."""
     share = min(peak_bytes / capacity_bytes, 1.0)
-    used = f"{fmt.bytes_(peak_bytes)} in use"
+    used = f"{fmt.memory(peak_bytes)} in use"
     piece = BarSegment(
         f"{fmt.share(share)} of the GPU's memory",
         used if share >= LETTER * (len(used) + EDGES) else "",
@@ -96,8 +96,8 @@ def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> StepB
         USED.on(dark),
         "",
     )
-    free = f"{fmt.bytes_(max(capacity_bytes - peak_bytes, 0.0))} free" if share < MOSTLY_USED else ""
-    return StepBar("GPU", fmt.bytes_(capacity_bytes), f"{share:.2%}", (piece,), free)
+    free = f"{fmt.memory(max(capacity_bytes - peak_bytes, 0.0))} free" if share < MOSTLY_USED else ""
+    return StepBar("GPU", fmt.memory(capacity_bytes), f"{share:.2%}", (piece,), free)
 
 
 def step_spans(steps: pd.DataFrame, origin_ns: int) -> list[tuple[float, float]]:

@@ -133,9 +133,9 @@ def folded_chart(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, da
     framed(figure, HEIGHT_PX)
     figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
     figure.update_xaxes(ticksuffix=f" {unit.name}", zeroline=True, title={"text": "time after the rise"})
-    low = fmt.share(1 - tooth.duty) if tooth.duty is not None else None
-    period = fmt.duration_ns(tooth.period_s * 1e9)
-    title = f"One period takes {period}" + (f"; the GPU is low for {low} of it" if low else "")
+    title = f"One period takes {fmt.duration_ns(tooth.period_s * 1e9)}"
+    if tooth.duty is not None and tooth.middle is not None:
+        title += f"; it is below {tooth.middle:.0f}\u00a0% for {fmt.share(1 - tooth.duty)} of it"
     return Chart(
         figure=figure,
         title=title,

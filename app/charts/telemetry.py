@@ -60,7 +60,7 @@ PANELS: dict[str, Panel] = {
     "activity": Panel("Measured activity, %"),
     "power": Panel("Power, W"),
     "clock": Panel("SM clock, MHz"),
-    "memory": Panel("Memory in use, GB", divisor=1e9),
+    "memory": Panel("Memory in use, GiB", divisor=2.0**30),
     "temperature": Panel("Temperature, °C"),
     "host": Panel("Host, %"),
 }

@@ -8,7 +8,7 @@ from sawtooth.analysis.telemetry.signal.dropouts import ALWAYS_ABOVE_0, COUNTERS
 from sawtooth.analysis.telemetry.signal.dropouts import BUSY_PCT as WORKS_PCT
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.summary import ACTIVITY, SHARES_AT_WORK, UtilizationSignal
-from sawtooth.analysis.units import percent
+from sawtooth.analysis.units import in_memory, percent
 from sawtooth.app.live.series import LiveSeries
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, possible_value
 from sawtooth.ingest.quantities.throttling import holding_reasons
@@ -79,7 +79,7 @@ class LiveGpu:
         if used is not None and total and used > MEMORY_NEAR * total:
             alerts.append(
                 f"GPU {self.device} has {percent(used / total)} of its memory in use: "
-                f"{(total - used) / 1e9:.1f} of {total / 1e9:.0f} GB are left."
+                f"{in_memory(total - used)} of {in_memory(total)} are left."
             )
         clocks = self.series.get("clock_sm_mhz")
         clock, fastest = (clocks.latest(), clocks.peak) if clocks else (None, None)

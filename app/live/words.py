@@ -13,6 +13,7 @@ from sawtooth.app.charts.telemetry import window
 from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.info import SessionInfo
 from sawtooth.app.live.sessions import SAWTOOTH_NS, LiveSession
+from sawtooth.app.words import telemetry
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 # The large numbers are means over this time. It covers some steps of a slow loop, so the numbers do not flicker.
@@ -49,18 +50,9 @@ def sentence(session: LiveSession, gpu: LiveGpu, sawtooth: Sawtooth | None, *, l
 
 
 def sawtooth_sentence(sawtooth: Sawtooth, gpu: LiveGpu) -> str:
-    """Return the sawtooth's period, duty, depth and confidence, or why there is no sawtooth."""
-    label = gpu.sawtooth_quantity
-    if sawtooth.period_s is None:
-        return f"No sawtooth in {label} over the last minute: {sawtooth.why_none}."
-    parts = [f"Sawtooth in {label}: period {duration(sawtooth.period_s)}"]
-    if sawtooth.duty is not None:
-        parts.append(f"duty {fmt.share(sawtooth.duty)}")
-    if sawtooth.depth is not None:
-        parts.append(f"depth {fmt.number(sawtooth.depth)} points")
-    if sawtooth.cycles is not None:
-        parts.append(f"{sawtooth.cycles:.0f} periods seen, confidence {sawtooth.confidence}")
-    return ", ".join(parts) + "."
+    """Return how the signal rose and fell over the last minute, or why there is no sawtooth."""
+    description = telemetry.sawtooth(sawtooth, gpu.sawtooth_quantity)
+    return f"Over the last minute: {description}" if description else ""
 
 
 def averages_sentence(session: LiveSession, gpu: LiveGpu) -> str:
@@ -79,12 +71,12 @@ def now_numbers(session: LiveSession, gpu: LiveGpu) -> list[tuple[str, str, str]
             numbers.append((column, quantity.label[0].upper() + quantity.label[1:], fmt.in_unit(mean, quantity.unit)))
     used = gpu.latest("mem_used_bytes")
     if used is not None:
-        numbers.append(("mem_used_bytes", f"Memory{_of_total(gpu)}", fmt.bytes_(used)))
+        numbers.append(("mem_used_bytes", f"Memory{_of_total(gpu)}", fmt.memory(used)))
     return numbers
 
 
 def _of_total(gpu: LiveGpu) -> str:
-    return f" of {fmt.bytes_(gpu.memory_bytes)}" if gpu.memory_bytes else ""
+    return f" of {fmt.memory(gpu.memory_bytes)}" if gpu.memory_bytes else ""
 
 
 def now_of(gpu: LiveGpu, column: str) -> str:
@@ -94,11 +86,11 @@ def now_of(gpu: LiveGpu, column: str) -> str:
 
 
 def memory_sentence(gpu: LiveGpu) -> str:
-    """Return the used memory and its processes, such as "38.1 GB of 151 GB, python 37.6 GB"."""
+    """Return the used memory and its processes, such as "38.1 GiB of 140 GiB, python 37.6 GiB"."""
     used = gpu.latest("mem_used_bytes")
-    parts = [f"{fmt.bytes_(used)}{_of_total(gpu)}"] if used is not None else []
+    parts = [f"{fmt.memory(used)}{_of_total(gpu)}"] if used is not None else []
     for name, held in gpu.processes[:PROCESSES_NAMED]:
-        parts.append(f"{fmt.clean(name, 24)} {fmt.bytes_(held)}" if held else fmt.clean(name, 24))
+        parts.append(f"{fmt.clean(name, 24)} {fmt.memory(held)}" if held else fmt.clean(name, 24))
     more = len(gpu.processes) - PROCESSES_NAMED
     return ", ".join([*parts, *([f"{more} more"] if more > 0 else [])])
 
@@ -109,7 +101,7 @@ def utilization_and_memory_sentence(session: LiveSession, gpu: LiveGpu) -> str |
     used = gpu.latest("mem_used_bytes")
     if mean is None or used is None or not gpu.memory_bytes or mean < IDLE_PCT:
         return None
-    free = fmt.bytes_(gpu.memory_bytes - used)
+    free = fmt.memory(gpu.memory_bytes - used)
     if mean >= BUSY_PCT and used >= FULL * gpu.memory_bytes:
         return "The GPU is busy, and its memory is nearly full, so a larger batch does not fit."
     if mean >= BUSY_PCT:

@@ -25,17 +25,17 @@ def headline(memory: DeviceMemory) -> str:
         return f"GPU {memory.device} uses no memory in this snapshot."
     if not memory.events:
         return (
-            f"GPU {memory.device} uses {fmt.bytes_(memory.end_bytes)}. No history was recorded, so the peak is not known. "
+            f"GPU {memory.device} uses {fmt.memory(memory.end_bytes)}. No history was recorded, so the peak is not known. "
             "Call torch.cuda.memory._record_memory_history() first."
         )
     first, *rest = memory.categories
     second = f", then {rest[0].name} ({fmt.share(rest[0].size / memory.peak_bytes)})" if rest else ""
-    return f"The peak of GPU {memory.device} is {fmt.bytes_(memory.peak_bytes)}: {first.name} ({fmt.share(first.size / memory.peak_bytes)}){second}."
+    return f"The peak of GPU {memory.device} is {fmt.memory(memory.peak_bytes)}: {first.name} ({fmt.share(first.size / memory.peak_bytes)}){second}."
 
 
 def failure(failed: Failed) -> str:
     """Return the size of a failed allocation and the size that would have fitted."""
-    return f"An allocation of {fmt.bytes_(failed.size)} failed; at most {fmt.bytes_(failed.fitted_bytes)} would have fitted."
+    return f"An allocation of {fmt.memory(failed.size)} failed; at most {fmt.memory(failed.fitted_bytes)} would have fitted."
 
 
 def details(memory: DeviceMemory) -> list[str]:
@@ -43,28 +43,28 @@ def details(memory: DeviceMemory) -> list[str]:
     lines = []
     for failed in memory.failed[-1:]:
         lines.append(
-            f"{fmt.bytes_(failed.in_use_bytes)} were in use, {fmt.bytes_(failed.driver_free_bytes)} free on the GPU, and "
-            f"{fmt.bytes_(failed.cached_free_bytes)} free in the cache, in pieces of at most {fmt.bytes_(failed.largest_free_bytes)}."
+            f"{fmt.memory(failed.in_use_bytes)} were in use, {fmt.memory(failed.driver_free_bytes)} free on the GPU, and "
+            f"{fmt.memory(failed.cached_free_bytes)} free in the cache, in pieces of at most {fmt.memory(failed.largest_free_bytes)}."
         )
         if failed.fits_joined:
             lines.append("The pieces would have sufficed if they were joined. Set PYTORCH_ALLOC_CONF=expandable_segments:True.")
         else:
-            missing = fmt.bytes_(failed.size - failed.joined_bytes)
+            missing = fmt.memory(failed.size - failed.joined_bytes)
             lines.append(
                 f"Even if the pieces were joined, {missing} would be missing. Use a smaller batch, or recompute activations (checkpointing)."
             )
         if failed.purpose.line:
             lines.append(f"{fmt.clean(failed.purpose.line, NAME_LENGTH)} requested it ({failed.purpose.category}).")
         if memory.categories:
-            lines.append(f"The peak is {fmt.bytes_(memory.peak_bytes)}, most of it {memory.categories[0].name}.")
+            lines.append(f"The peak is {fmt.memory(memory.peak_bytes)}, most of it {memory.categories[0].name}.")
     cache = memory.fragmentation
     lines.append(
-        f"At the end, {fmt.bytes_(cache.reserved_bytes)} are reserved: {fmt.bytes_(cache.used_bytes)} in use, {fmt.bytes_(cache.free_bytes)} free. "
-        f"The largest free piece is {fmt.bytes_(cache.largest_free_bytes)}."
+        f"At the end, {fmt.memory(cache.reserved_bytes)} are reserved: {fmt.memory(cache.used_bytes)} in use, {fmt.memory(cache.free_bytes)} free. "
+        f"The largest free piece is {fmt.memory(cache.largest_free_bytes)}."
     )
     if cache.stuck_bytes > MIN_STUCK_SHARE * max(cache.reserved_bytes, 1):
         lines.append(
-            f"{fmt.bytes_(cache.stuck_bytes)} of the free memory is in segments that are partly in use, so empty_cache() cannot release it."
+            f"{fmt.memory(cache.stuck_bytes)} of the free memory is in segments that are partly in use, so empty_cache() cannot release it."
         )
     if any(held.name == BEFORE for held in memory.categories):
         lines.append(
@@ -92,7 +92,7 @@ def _rows(holders: Sequence[Holder], peak_bytes: int) -> list[tuple[str, str, st
     return [
         (
             fmt.clean(holder.name, NAME_LENGTH) or UNKNOWN,
-            fmt.bytes_(holder.size),
+            fmt.memory(holder.size),
             fmt.share(holder.size / peak_bytes) if peak_bytes else "",
             f"{holder.blocks:,}",
         )

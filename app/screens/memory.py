@@ -56,13 +56,16 @@ def main() -> None:
         _driver(rank)
         _batches(result)
         return
-    with st.expander("To see what uses the peak, record a memory snapshot", icon=":material/memory:"):
-        cards.paragraph(
-            "It shows the peak by purpose, module and code line. In your own profiler, `profile_memory=True` shows it by operator."
+    _driver(rank)
+    snapshot_place, batches_place = panel.beside()
+    with snapshot_place:
+        cards.title("What uses the peak?")
+        cards.text(
+            "A memory snapshot shows it by purpose, module and code line. In your own profiler, `profile_memory=True` shows it by operator."
         )
         st.code("sawtooth run --memory train.py", language=None)
-    _batches(result)
-    _driver(rank)
+    with batches_place:
+        _batches(result)
 
 
 def _of_snapshot(snapshot: DeviceMemory, rank: RankResult | None, result: RunResult) -> None:
@@ -86,16 +89,16 @@ def _batches(result: RunResult) -> None:
     if sweep is not None and (len(sweep.points) > 1 or sweep.predicted):
         sweep_curve.show(sweep)
     if not result.manifest.batches:
-        with st.expander("Which batch size fits, and which is fastest?", icon=":material/stacks:"):
-            cards.paragraph(
-                "Try sizes on the training machine. The call survives running out of memory, restores the training's state, and writes a file that this page can show."
-                + (
-                    ""
-                    if sweep is not None
-                    else " To predict other sizes from this trace, give the run a tag such as batch_size=64."
-                )
+        cards.title("Which batch size fits, and which is fastest?")
+        cards.text(
+            "Try sizes on the training machine. The call survives running out of memory, restores the training's state, and writes a file that this page can show."
+            + (
+                ""
+                if sweep is not None
+                else " To predict other sizes from this trace, give the run a tag such as batch_size=64."
             )
-            st.code(FIND, language="python")
+        )
+        st.code(FIND, language="python")
 
 
 @st.cache_resource(max_entries=24, show_spinner="Reading allocations …", hash_funcs={RankResult: current_result.key_of})
@@ -123,7 +126,7 @@ def _what_to_do(result: RunResult) -> None:
 
 def _use_over_time(use: MemoryUse, rank: RankResult, result: RunResult) -> None:
     origin = views.extent(rank.recording_id).start_ns
-    peak = fmt.bytes_(use.peak_bytes)
+    peak = fmt.memory(use.peak_bytes)
     where = fmt.duration_ns(use.peak_ns - origin)
     if use.relative:
         cards.headline(
@@ -136,10 +139,10 @@ def _use_over_time(use: MemoryUse, rank: RankResult, result: RunResult) -> None:
         )
     pairs = [("Peak allocated", peak)]
     if use.reserved_peak_bytes is not None:
-        pairs.append(("Peak reserved", fmt.bytes_(use.reserved_peak_bytes)))
+        pairs.append(("Peak reserved", fmt.memory(use.reserved_peak_bytes)))
     if use.unused_share is not None:
         pairs.append(("Reserved and unused at best", fmt.share(max(use.unused_share, 0.0))))
-    pairs += [("Allocations", fmt.count(use.allocations)), ("Allocated in total", fmt.bytes_(use.allocated_bytes))]
+    pairs += [("Allocations", fmt.count(use.allocations)), ("Allocated in total", fmt.memory(use.allocated_bytes))]
     cards.numbers(pairs)
     _holders(rank, use)
     _what_to_do(result)
@@ -150,7 +153,7 @@ def _use_over_time(use: MemoryUse, rank: RankResult, result: RunResult) -> None:
 
 def _of_the_gpu(rank: RankResult) -> str:
     _, capacity = _memory_by_operator(rank)
-    return f" of the GPU's {fmt.bytes_(capacity)}" if capacity else ""
+    return f" of the GPU's {fmt.memory(capacity)}" if capacity else ""
 
 
 def _main_holder(rank: RankResult) -> str:
@@ -177,11 +180,11 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
     if len(few) > 1:
         names = " and ".join(_operator_name(name) for name in few["operator"])
         cards.title(f"{names} allocated {fmt.share(float(few['share'].sum()))} of the peak")
-    bars = poster.bar(StepBar("peak", fmt.bytes_(use.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.dark()))))
+    bars = poster.bar(StepBar("peak", fmt.memory(use.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.dark()))))
     if capacity:
         bars += poster.bar(charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.dark()))
     st.html(bars)
-    unit, of_unit = ("GB", 1e9) if use.peak_bytes >= 1e9 else ("MB", 1e6)
+    unit, of_unit = ("GiB", 2.0**30) if use.peak_bytes >= 2**30 else ("MiB", 2.0**20)
     shown = rows.assign(size=rows["bytes"] / of_unit, place=range(1, len(rows) + 1))
     panel.table(
         shown,

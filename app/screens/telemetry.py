@@ -90,10 +90,8 @@ def _tooth(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemet
     with picture:
         panel.show(folded, "one-tooth")
     with numbers:
-        cards.title("What one period is")
-        cards.numbers(words.sawtooth_numbers(tooth))
-        if why:
-            cards.text(why)
+        cards.title("Why it falls")
+        cards.text(" ".join(filter(None, (why, words.periods_seen(tooth)))))
     return numbers
 
 
@@ -146,7 +144,8 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
     sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
     own = result.lead is not None and summary is not None and summary == result.lead.telemetry
     if summary is not None and own and (caused := words.trough_cause(result, summary.sawtooth, summary.signal)):
-        cards.headline(caused, _line_below(telemetry))
+        cards.headline(*caused)
+        cards.small(_line_below(telemetry))
         return
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
         steady = telemetry_strip.steady(telemetry, summary)

@@ -153,7 +153,7 @@ def _memory_at_peak(rank: RankResult) -> pd.DataFrame:
     with current_result.opened(rank) as view:
         use = memory.memory_use(view)
         held = memory.holders(view, use) if use is not None else pd.DataFrame(columns=["operator", "bytes"])
-    return pd.DataFrame({"operator": held["operator"], "held_mb": held["bytes"].astype(float) / 1e6})
+    return pd.DataFrame({"operator": held["operator"], "held_mib": held["bytes"].astype(float) / 2**20})
 
 
 def _with_host(rows: pd.DataFrame, rank: RankResult, by: Grouping, order: str) -> pd.DataFrame:
@@ -274,7 +274,7 @@ def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bo
         "tflops": number("TFLOP/s", rows["tflops"]),
         "gb_per_s": number("Copied, GB/s", rows["gb_per_s"]),
         "host_ms": number("Host, ms", rows.get("host_ms"), help_="Without the operators inside it, as profiled"),
-        "held_mb": number("At the memory peak, MB", rows.get("held_mb")),
+        "held_mib": number("At the memory peak, MiB", rows.get("held_mib")),
         "calls_per_step": number(f"Calls{per}", rows.get("calls_per_step")),
         "name": text("Full name", width="large"),
     }

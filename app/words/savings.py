@@ -236,7 +236,7 @@ def _is_host_bound(row: Mapping[str, Any]) -> bool:
 def _line(row: Mapping[str, Any]) -> str:
     """Return the step time, the samples per second and the memory of a batch size."""
     batch, rate = f"{row['batch_times']:g}\u00a0× the batch", float(row["samples_per_second_times"])
-    memory = f", {fmt.bytes_(row['memory_bytes'])} in use" if row["memory_bytes"] is not None else ""
+    memory = f", {fmt.memory(row['memory_bytes'])} in use" if row["memory_bytes"] is not None else ""
     if _is_host_bound(row):
         min_ms, max_rate = best_on_this_host(row["batch_times"], rate, row["step_ms"], row["low_ms"])
         interval = fmt.span_ms(min_ms, row["high_ms"])

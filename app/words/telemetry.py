@@ -116,36 +116,37 @@ def sawtooth(tooth: Sawtooth | None, signal: str | None) -> str | None:
     parts = [f"{signal or 'Utilization'} rises and falls every {fmt.duration_ns(tooth.period_s * 1e9)}"]
     if tooth.low is not None and tooth.high is not None:
         parts.append(f"between {tooth.low:.0f} and {tooth.high:.0f}\u00a0%")
-    if tooth.duty is not None:
-        parts.append(f"and is low for {fmt.share(1 - tooth.duty)} of the time")
+    if below := below_middle(tooth):
+        parts.append(f"and is {below} of the time")
     confidence = f" ({tooth.confidence} confidence)" if tooth.confidence not in (None, "high") else ""
     alias = "; a shorter period is possible, because the samples are far apart" if tooth.alias_periods_s else ""
     return f"{', '.join(parts)}{alias}{confidence}."
 
 
-def trough_cause(result: RunResult, tooth: Sawtooth, signal: str | None) -> str | None:
-    """Return a sentence with the main cause of the low stretches; None if the profile shows no main cause."""
+def below_middle(tooth: Sawtooth) -> str | None:
+    """Return how long a signal is below the middle of its range, such as "below 50 % for 81 %"."""
+    if tooth.duty is None or tooth.middle is None:
+        return None
+    return f"below {tooth.middle:.0f}\u00a0% for {fmt.share(1 - tooth.duty)}"
+
+
+def trough_cause(result: RunResult, tooth: Sawtooth, signal: str | None) -> tuple[str, str] | None:
+    """Return how long the signal is low, and the main cause; None if the profile shows no main cause."""
     troughs_of_run = result.troughs
-    if troughs_of_run is None or not troughs_of_run.causes or tooth.period_s is None or tooth.duty is None:
+    below = below_middle(tooth)
+    if troughs_of_run is None or not troughs_of_run.causes or tooth.period_s is None or below is None:
         return None
     cause, ns = troughs_of_run.causes[0]
     if ns < MIN_MAIN_CAUSE_SHARE * troughs_of_run.lost_ns:
         return None
-    low_share, period = fmt.share(1 - tooth.duty), fmt.duration_ns(tooth.period_s * 1e9)
-    cause_text = cause_words.loses_to("idle", cause)
-    return f"{signal or 'Utilization'} is low for {low_share} of every {period} period, mostly {cause_text}."
+    headline = f"{signal or 'Utilization'} is {below} of every {fmt.duration_ns(tooth.period_s * 1e9)}."
+    return headline, f"Mostly {cause_words.loses_to('idle', cause)}."
 
 
-def sawtooth_numbers(tooth: Sawtooth) -> list[tuple[str, str]]:
-    """Return the named numbers of a sawtooth; empty without a sawtooth."""
-    if tooth.period_s is None:
-        return []
-    numbers = [("Period", fmt.duration_ns(tooth.period_s * 1e9))]
-    if tooth.duty is not None:
-        numbers.append(("Low", fmt.share(1 - tooth.duty)))
-    if tooth.cycles is not None:
-        numbers.append(("Periods seen", str(round(tooth.cycles))))
-    return [*numbers, ("Confidence", tooth.confidence)] if tooth.confidence else numbers
+def periods_seen(tooth: Sawtooth) -> str:
+    """Return how many periods were seen, and the confidence; "" without a sawtooth."""
+    confidence = f", {tooth.confidence} confidence" if tooth.confidence else ""
+    return f"{round(tooth.cycles)} periods seen{confidence}." if tooth.period_s is not None and tooth.cycles is not None else ""
 
 
 def energy(used: Energy | None) -> str | None:
@@ -290,5 +291,5 @@ def in_use(peak_bytes: float, total_bytes: float | None) -> str:
 
 def use_over_time(low_bytes: float, high_bytes: float) -> str:
     """Return how the memory use changed over the recording: constant, or its range."""
-    low, high = fmt.bytes_(low_bytes), fmt.bytes_(high_bytes)
+    low, high = fmt.memory(low_bytes), fmt.memory(high_bytes)
     return f"The use stays at {high}" if low == high else f"The use lies between {low} and {high}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.units import in_bytes, in_number, in_times, in_words, significant
+from sawtooth.analysis.units import in_bytes, in_memory, in_number, in_times, in_words, significant
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,13 @@ def test_a_number_has_all_its_digits_before_the_point() -> None:
 
 def test_bytes_and_times() -> None:
     assert [in_bytes(count) for count in (1.5e9, 999.9e6, 1.5e12, 20.0)] == ["1.5 GB", "1 GB", "1,500 GB", "20 bytes"]
+    # An H200 reports 143,771 MiB, which are 140 GiB and 151 decimal GB.
+    assert [in_memory(count) for count in (143_771 * 2**20, 1.5 * 2**30, 512 * 2**20, 20.0)] == [
+        "140 GiB",
+        "1.5 GiB",
+        "512 MiB",
+        "20 bytes",
+    ]
     assert [in_times(count) for count in (1, 2.5, 1240)] == ["once", "2.5 times", "1,240 times"]
 
 

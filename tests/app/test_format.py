@@ -82,6 +82,12 @@ def test_a_table_formats_a_share_as_the_text_does(value: float) -> None:
 def test_amounts_have_decimal_prefixes() -> None:
     assert fmt.bytes_(1_240_000_000) == f"1.24{NB}GB"
     assert fmt.bytes_(840) == f"840{NB}B"
+    # An H200 reports 143,771 MiB: 143,771 / 1,024 = 140 GiB.
+    assert [fmt.memory(size) for size in (143_771 * 2**20, 1.5 * 2**30, 512 * 2**20)] == [
+        f"140{NB}GiB",
+        f"1.50{NB}GiB",
+        f"512{NB}MiB",
+    ]
     assert fmt.flop_rate(312.4) == f"312{NB}TFLOP/s"
     assert fmt.flop_rate(1979) == f"1.98{NB}PFLOP/s"
     assert fmt.flops(1_555_140_968_448) == f"1.56{NB}TFLOP"

@@ -26,7 +26,7 @@ from sawtooth.analysis.findings.recorded.counted_operations import SAME_LAUNCH, 
 from sawtooth.analysis.findings.recorded.parameters import Shape, parameters_of
 from sawtooth.analysis.replay.edits import FasterHost, ScaledOps, TimedOps
 from sawtooth.analysis.replay.whatif import RUNS_DIFFER, STEP_OFF, WhatIf
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_memory, in_words
 
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
@@ -222,7 +222,7 @@ def batch_sentence(predictions: Sequence[PredictedBatch]) -> str:
 
 
 def _batch_clause(batch: PredictedBatch) -> str:
-    memory = f", {batch.memory_bytes / 1e9:.3g} GB in use" if batch.memory_bytes is not None else ""
+    memory = f", {in_memory(batch.memory_bytes)} in use" if batch.memory_bytes is not None else ""
     if not batch.host_limits:
         interval = f"{in_words(batch.low_ms)} to {in_words(batch.high_ms)}"
         return f"{batch.times:g} times the batch: about {in_words(batch.step_ms)} per step ({interval}), {batch.rate:.2g} times today's samples per second{memory}"

@@ -34,7 +34,7 @@ from sawtooth.analysis.findings.policy import ONE_LINE
 from sawtooth.analysis.findings.queries.allocator import DETACHED, GIVES_BACK, KEPT_TENSORS, DriverCalls, driver_calls
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
-from sawtooth.analysis.units import in_bytes, in_words
+from sawtooth.analysis.units import in_memory, in_words
 
 NO_EMPTY_CACHE = CodeChange(
     "PyTorch", "torch.cuda.empty_cache()        # every step", "# not in the loop; the allocator reuses its memory"
@@ -144,7 +144,7 @@ def _reason_of_calls(driver: DriverCalls) -> _ReasonOfCalls:
         else "every step takes more memory from the driver"
     )
     if driver.fragmented and driver.free_bytes is not None and driver.reserved_bytes is not None:
-        free = f"{in_bytes(driver.free_bytes)} of {in_bytes(driver.reserved_bytes)} free"
+        free = f"{in_memory(driver.free_bytes)} of {in_memory(driver.reserved_bytes)} free"
         return _ReasonOfCalls(
             f"Memory is fragmented ({free}): {behaviour}",
             Action("Pad", "batches to a few lengths", ALREADY_EXPANDABLE)

@@ -28,7 +28,7 @@ from sawtooth.analysis.findings.queries.communication import calls_inside, colle
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
-from sawtooth.analysis.units import in_bytes, in_words
+from sawtooth.analysis.units import in_memory, in_words
 
 # fully_shard gives this name to the host work of a gather, including the copies to and from the gather's buffer.
 GATHER_ANNOTATION = "FSDP::all_gather"
@@ -72,7 +72,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     memory_note = (
         ""
         if free_bytes is None
-        else f" This takes {in_bytes(first_bytes)} more memory; {in_bytes(max(free_bytes, 0))} are free."
+        else f" This takes {in_memory(first_bytes)} more memory; {in_memory(max(free_bytes, 0))} are free."
     )
     yield Evidence(
         Advice(

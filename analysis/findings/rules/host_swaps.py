@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.run.model import Action, CodeChange
-from sawtooth.analysis.units import in_bytes
+from sawtooth.analysis.units import in_bytes, in_memory
 
 MIN_SWAP_BPS = 1e6  # About 250 pages of 4 KB per second. The host waits at least a tenth of a millisecond for each page.
 
@@ -43,7 +43,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     used_bytes, total_bytes = host.means.get("ram_used_bytes", 0.0), host.means.get("ram_total_bytes", 0.0)
     yield Evidence(
         Advice(
-            f"The host reads {in_bytes(swap_in_bps)}/s back from swap: {in_bytes(used_bytes)} of {in_bytes(total_bytes)} of memory are in use",
+            f"The host reads {in_bytes(swap_in_bps)}/s back from swap: {in_memory(used_bytes)} of {in_memory(total_bytes)} of memory are in use",
             Action(
                 "Give",
                 "the job more host memory",

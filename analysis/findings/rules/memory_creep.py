@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.allocator import DETACHED, KEPT_TENSORS
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, Explains
-from sawtooth.analysis.units import in_bytes
+from sawtooth.analysis.units import in_memory
 
 MIN_STEPS = 3  # Three steps show two increases. A single increase may have any reason.
 MIN_BYTES = 1_000_000  # Per step. Slower growth takes about a day to fill a GPU.
@@ -51,7 +51,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     ends_the_run = steps_left is None or steps_left < LONG_RUN_STEPS
     yield Evidence(
         Advice(
-            f"Memory grows by {in_bytes(growth_per_step)} with every step{end_clause}",
+            f"Memory grows by {in_memory(growth_per_step)} with every step{end_clause}",
             Action("Find", *KEPT_TENSORS),
             note="This does not change the step time, but the run ends when memory is full.",
             risk="None, unless other code reads the stored values.",

@@ -26,7 +26,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, Explains
-from sawtooth.analysis.units import in_bytes
+from sawtooth.analysis.units import in_memory
 
 MAX_USED_SHARE = 0.5  # Of the memory. With less in use, a batch twice as large certainly fits.
 MIN_RATE_FACTOR = 1.25  # For samples per second. A smaller gain does not justify a larger batch and another learning rate.
@@ -49,7 +49,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     best = max(faster, key=lambda batch: batch.rate)
     yield Evidence(
         Advice(
-            f"{in_bytes(total_bytes - used_bytes)} of {in_bytes(total_bytes)} of memory are unused, and a batch {best.times:g} times as large trains about {best.rate:.2g} times as many samples per second",
+            f"{in_memory(total_bytes - used_bytes)} of {in_memory(total_bytes)} of memory are unused, and a batch {best.times:g} times as large trains about {best.rate:.2g} times as many samples per second",
             Action(
                 "Try",
                 "a larger batch and compare samples per second",

@@ -21,7 +21,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
-from sawtooth.analysis.units import in_bytes, percent
+from sawtooth.analysis.units import in_memory, percent
 
 MIN_USED_SHARE = 0.90  # Of the memory. With more in use, a batch that is a tenth larger no longer fits.
 
@@ -49,7 +49,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"Memory is {percent(used_bytes / total_bytes)} full: {in_bytes(used_bytes)} of {in_bytes(total_bytes)}",
+            f"Memory is {percent(used_bytes / total_bytes)} full: {in_memory(used_bytes)} of {in_memory(total_bytes)}",
             Action(
                 "Leave",
                 "a tenth of the memory free",

@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import LARGER_BATCH
 from sawtooth.analysis.run.model import Action, Explains
-from sawtooth.analysis.units import in_bytes, in_words
+from sawtooth.analysis.units import in_memory, in_words
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -38,7 +38,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     batch_factor = 2 ** max(int(math.log2(larger.rate)), 1)
     yield Evidence(
         Advice(
-            f"Launching a step takes the CPU {in_words(context.step_ms)}; the GPU needs {in_words(larger.gpu_ms)} and has {in_bytes(larger.free_bytes)} free",
+            f"Launching a step takes the CPU {in_words(context.step_ms)}; the GPU needs {in_words(larger.gpu_ms)} and has {in_memory(larger.free_bytes)} free",
             Action("Raise", "the batch size", f": {larger.gain_clause}."),
             note=f"A step takes the same time for more samples. {batch_sentence(larger.predictions) or NOT_PREDICTED}",
             risk=f"{risk}. A larger batch takes more memory.",

@@ -11,7 +11,7 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import F64, DeviceSamp
 from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration
 from sawtooth.analysis.telemetry.signal.steady import weights_ns
-from sawtooth.analysis.units import percent, significant
+from sawtooth.analysis.units import in_memory, percent, significant
 
 SWAP_BPS = 1e6  # 250 pages per second read from swap are more than the occasional page of an idle program.
 PRESSURE_PCT = 20.0  # Some task waits for memory in at least this share of the time.
@@ -53,8 +53,8 @@ def _observation(
     if waits:
         evidence += f" Some task waits for memory in {waits:.0f} % of that time."
     if {"ram_used_bytes", "ram_total_bytes"} <= host.values.keys():
-        used, total = (float(np.nanmax(host.values[column])) / 1e9 for column in ("ram_used_bytes", "ram_total_bytes"))
-        evidence += f" Programs use up to {significant(used)} of {significant(total)} GB."
+        used, total = (float(np.nanmax(host.values[column])) for column in ("ram_used_bytes", "ram_total_bytes"))
+        evidence += f" Programs use up to {in_memory(used)} of {in_memory(total)}."
     if pct_inside is not None and pct_outside is not None:
         evidence += f" GPU utilization is {pct_inside:.0f} % then and {pct_outside:.0f} % otherwise."
     return Observation(

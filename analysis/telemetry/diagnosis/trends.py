@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, gpus_in_words, mid_sentence
-from sawtooth.analysis.units import significant
+from sawtooth.analysis.units import in_memory
 
 F64 = NDArray[np.float64]
 WINDOWS = 40  # The time is divided into this many windows. Each needs SAMPLES_PER_WINDOW samples for a mean.
@@ -228,8 +228,8 @@ def _memory(growing: Sequence[tuple[DeviceSamples, _Growth]], total: int) -> Obs
         time_share=1.0,
         start_ns=first,
         end_ns=last,
-        title=f"Memory of {mid_sentence(gpus_in_words(devices, total))} grows from {start / 1e9:.1f} to {end / 1e9:.1f} GB within {length}",
-        evidence=f"It grows in nearly every window and goes on to the end, by {significant(rate / 1e9, 2)} GB per hour.{full}",
+        title=f"Memory of {mid_sentence(gpus_in_words(devices, total))} grows from {in_memory(start)} to {in_memory(end)} within {length}",
+        evidence=f"It grows in nearly every window and goes on to the end, by {in_memory(rate, 2)} per hour.{full}",
         action=("Find", "what keeps memory", ": possible causes are losses kept with their graphs, a growing cache, or longer inputs."),
         record_next="allocations in a profile (profile_memory=True), or torch.cuda.memory._record_memory_history()",
         details={"from_bytes": start, "to_bytes": end, "bytes_per_hour": rate},

@@ -75,6 +75,11 @@ class Sawtooth:
     alias_periods_s: tuple[float, ...] = ()
     error_s: float | None = None
 
+    @property
+    def middle(self) -> float | None:
+        """The percentage that is exceeded for ``duty`` of the time; None if the signal has no duty."""
+        return (self.low + self.high) / 2 if self.low is not None and self.high is not None else None
+
 
 def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool = True, bursts: Sequence[int] = ()) -> Sawtooth:
     """Look for a sawtooth in one signal in percent.

@@ -45,5 +45,5 @@ def _cells(row: FleetRow) -> tuple[str, ...]:
         shown("clock_sm_mhz", "MHz"),
         shown("power_w", "W"),
         shown("temp_c", "°C"),
-        fmt.bytes_(memory) if memory is not None else fmt.MISSING,
+        fmt.memory(memory) if memory is not None else fmt.MISSING,
     )

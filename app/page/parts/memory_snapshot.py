@@ -55,11 +55,11 @@ def show(memory: DeviceMemory, capacity_bytes: float | None) -> None:
         [(held.name or words.UNKNOWN, held.size, held.size / memory.peak_bytes, held.blocks) for held in holders],
         columns=["operator", "bytes", "share", "blocks"],
     )
-    bars = poster.bar(StepBar("peak", fmt.bytes_(memory.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.dark()))))
+    bars = poster.bar(StepBar("peak", fmt.memory(memory.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.dark()))))
     if capacity_bytes:
         bars += poster.bar(charts.of_the_gpu(memory.peak_bytes, capacity_bytes, dark=frame.dark()))
     st.html(bars)
-    unit, of_unit = ("GB", 1e9) if memory.peak_bytes >= 1e9 else ("MB", 1e6)
+    unit, of_unit = ("GiB", 2.0**30) if memory.peak_bytes >= 2**30 else ("MiB", 2.0**20)
     panel.table(
         rows.assign(size=rows["bytes"] / of_unit, place=range(1, len(rows) + 1)),
         {"place": "No.", "operator": GROUPS[by], "size": f"{unit} at the peak", "share": "Share", "blocks": "Blocks"},
@@ -71,7 +71,7 @@ def show(memory: DeviceMemory, capacity_bytes: float | None) -> None:
         at = "" if memory.peak_at_s is None else f", {fmt.duration_ms(1e3 * memory.peak_at_s)} into the snapshot"
         chart = charts.over_time(
             curve[["at_ms", "allocated_bytes"]],
-            f"Memory in use peaks at {fmt.bytes_(memory.peak_bytes)}{at}",
+            f"Memory in use peaks at {fmt.memory(memory.peak_bytes)}{at}",
             [],
             dark=frame.dark(),
             relative=False,

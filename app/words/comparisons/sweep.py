@@ -9,7 +9,18 @@ import pandas as pd
 from sawtooth.analysis.compare.sweep import BatchPrediction, Sweep
 from sawtooth.app import format as fmt
 
-FLOATS = ("throughput", "predicted", "low", "high", "accumulated", "step_ms", "utilization", "mfu", "memory_gb", "predicted_gb")
+FLOATS = (
+    "throughput",
+    "predicted",
+    "low",
+    "high",
+    "accumulated",
+    "step_ms",
+    "utilization",
+    "mfu",
+    "memory_gib",
+    "predicted_gib",
+)
 
 
 def columns(sweep: Sweep) -> dict[str, str]:
@@ -23,15 +34,15 @@ def columns(sweep: Sweep) -> dict[str, str]:
         "low": "from",
         "high": "to",
         "step_ms": "Step, ms",
-        "memory_gb": "Peak memory, GB",
-        "predicted_gb": "Predicted, GB",
+        "memory_gib": "Peak memory, GiB",
+        "predicted_gib": "Predicted, GiB",
         "note": "",
         "accumulated": f"Accumulated to {largest(sweep):g}, {rate_unit}",
         "utilization": "Utilization, %",
         "mfu": "MFU, %",
     }
     empty = set() if sweep.predicted else {"predicted", "low", "high"}
-    empty |= set() if any(each.memory_bytes for each in sweep.predicted) else {"predicted_gb"}
+    empty |= set() if any(each.memory_bytes for each in sweep.predicted) else {"predicted_gib"}
     empty |= set() if any(point.accumulated for point in sweep.points) else {"accumulated"}
     return {key: heading for key, heading in headings.items() if key not in empty}
 
@@ -60,7 +71,7 @@ def rows(sweep: Sweep) -> pd.DataFrame:
                 "step_ms": point.reading("best_step_time_ms").value,
                 "utilization": _percent(measured if measured is not None else point.reading("gpu_busy_share").value),
                 "mfu": _percent(point.reading("mfu").value),
-                "memory_gb": memory / 1e9 if memory is not None else None,
+                "memory_gib": memory / 2**30 if memory is not None else None,
                 "note": note,
                 "order": point.number,
                 **_prediction(predicted.pop(point.number, None) if point.number else None),
@@ -91,8 +102,8 @@ _ALL = (
     "step_ms",
     "utilization",
     "mfu",
-    "memory_gb",
-    "predicted_gb",
+    "memory_gib",
+    "predicted_gib",
     "note",
 )
 
@@ -102,8 +113,8 @@ def _prediction(prediction: BatchPrediction | None) -> dict[str, float | None]:
     if prediction is None:
         return {}
     per_s = None if prediction.host_limits else prediction.per_s
-    memory_gb = prediction.memory_bytes / 1e9 if prediction.memory_bytes is not None else None
-    return {"predicted": per_s, "low": prediction.low_per_s, "high": prediction.high_per_s, "predicted_gb": memory_gb}
+    memory_gib = prediction.memory_bytes / 2**30 if prediction.memory_bytes is not None else None
+    return {"predicted": per_s, "low": prediction.low_per_s, "high": prediction.high_per_s, "predicted_gib": memory_gib}
 
 
 def _percent(value: float | None) -> float | None:

@@ -151,9 +151,12 @@ def test_a_gate_reports_the_change_in_its_own_unit():
 
 
 def test_values_of_a_gate_are_rounded_for_people():
-    a, b = {"peak_memory_bytes": 1.52e10, "flops_per_step": 1.2e15}, {"peak_memory_bytes": 1.64e10, "flops_per_step": 1.3e15}
+    a, b = (
+        {"peak_memory_bytes": 15.2 * 2**30, "flops_per_step": 1.2e15},
+        {"peak_memory_bytes": 16.4 * 2**30, "flops_per_step": 1.3e15},
+    )
     found = comparison(12_345.6, 12_345.6, a_metrics=a, b_metrics=b)
-    assert sentence(found, "peak_memory_bytes:+1GB").endswith("failed. Peak memory went from 15.2 GB to 16.4 GB.")
+    assert sentence(found, "peak_memory_bytes:+1GB").endswith("failed. Peak memory went from 15.2 GiB to 16.4 GiB.")
     assert "from 1,200 TFLOP to 1,300 TFLOP" in sentence(found, "flops_per_step:+1%")
     assert "from 12.346 s to 12.346 s (+0.00%)" in sentence(found, "best_step_time_ms:+1%")
 

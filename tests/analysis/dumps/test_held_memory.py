@@ -82,7 +82,7 @@ def test_memory_at_the_peak_and_at_the_end(tmp_path: Path) -> None:
     assert max(memory.curve, key=lambda point: point[1]) == (0.002, 15 * MIB)
     assert (
         _words(headline(memory))
-        == "The peak of GPU 0 is 15.7 MB: activations (53 %), then allocated before the recording (27 %)."
+        == "The peak of GPU 0 is 15.0 MiB: activations (53 %), then allocated before the recording (27 %)."
     )
 
 
@@ -122,7 +122,7 @@ def test_a_failed_allocation_reports_the_size_that_fits(tmp_path: Path, free_mib
     assert (at.cached_free_bytes, at.largest_free_bytes, at.other_streams_bytes) == (9 * MIB, 6 * MIB, 30 * MIB)
     assert (at.fitted_bytes, at.fits_joined, at.in_use_bytes) == (fitted * MIB, True, MIB)
     assert at.purpose.line == "forward (net.py:9)"
-    assert _words(headline(memory)).startswith("An allocation of 10.5 MB failed; at most ")
+    assert _words(headline(memory)).startswith("An allocation of 10.0 MiB failed; at most ")
     assert any("expandable_segments:True" in line for line in details(memory))
     assert plain([memory])[0]["failed"][0]["fitted_bytes"] == fitted * MIB
 
@@ -130,7 +130,7 @@ def test_a_failed_allocation_reports_the_size_that_fits(tmp_path: Path, free_mib
 def test_an_allocation_that_never_fits_reports_the_missing_bytes(tmp_path: Path) -> None:
     events = [event("oom", size=20 * MIB, stack=OWN, device_free=2 * MIB)]
     memory = of(tmp_path, [segment(0, [(4 * MIB, "inactive")])], events)
-    assert "Even if the pieces were joined, 14.7 MB would be missing" in _words(*details(memory))  # 20 - 2 - 4 = 14 MiB
+    assert "Even if the pieces were joined, 14.0 MiB would be missing" in _words(*details(memory))  # 20 - 2 - 4 = 14 MiB
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_the_screen_shows_the_peak(app_data: DataFolder, tmp_path: Path) -> None
     assert ": 75\u00a0% by mm." in text
     assert "No call in the steady steps allocates or frees device memory" in text
     rows = opened("work", run, by="Operator", columns="true").dataframe[0].value
-    assert rows.set_index("operator")["held_mb"].dropna().to_dict() == {"aten::mm": 300 / 1e6}
+    assert rows.set_index("operator")["held_mib"].dropna().to_dict() == {"aten::mm": 300 / 2**20}
 
 
 def test_without_allocations_it_says_how_to_record_them(app_data: DataFolder, tmp_path: Path) -> None:

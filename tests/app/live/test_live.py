@@ -28,7 +28,7 @@ def test_a_growing_session_shows_the_state_of_the_gpu(tmp_path: Path) -> None:
         live_words.sentence(session, gpu, tooth, live=True)
         == "GPU 0 works 20\u00a0% of each 1.00\u00a0s and waits for the rest."
     )
-    assert "duty 20\u00a0%" in live_words.sawtooth_sentence(tooth, gpu)
+    assert "for 80\u00a0% of the time" in live_words.sawtooth_sentence(tooth, gpu)
     assert session.mean(0, "gr_active_pct", 10) == pytest.approx(20, abs=1)
     assert session.mean(0, "tensor_active_pct", 10) is None
     writer.close()
@@ -85,7 +85,7 @@ def test_without_gpu_activity_sm_activity_gives_the_period_and_utilization_the_s
         tooth = session.sawtooth(0)
         assert tooth is not None
         assert "works 20\u00a0% of each 1.00\u00a0s" in live_words.sentence(session, gpu, tooth, live=True)
-        assert f"Sawtooth in {label}" in live_words.sawtooth_sentence(tooth, gpu)
+        assert label in live_words.sawtooth_sentence(tooth, gpu)
 
 
 def test_a_busy_and_an_idle_gpu_have_no_sawtooth(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_alerts_name_nearly_full_memory_and_throttled_clocks(tmp_path: Path) -> 
     after = START + 31 * STEP
     gpu.series["mem_used_bytes"].add(after, 97e9)
     (memory,) = gpu.alerts()
-    assert memory == "GPU 0 has 97 % of its memory in use: 3.0 of 100 GB are left."
+    assert memory == "GPU 0 has 97 % of its memory in use: 2.79 GiB of 93.1 GiB are left."
     gpu.series["mem_used_bytes"].add(after + 1, 10e9)
     mask = gpu.series.setdefault("clock_event_mask", LiveSeries())
     mask.add(after, 0x40)
@@ -133,9 +133,9 @@ def test_processes_are_listed_by_gpu_largest_first(tmp_path: Path) -> None:
         "m": 0,
         "w": START,
         "g": [[50.0, 200.0]],
-        "p": [[0, 7, 10**9, "idle"], [0, 8, 3 * 10**9, "train"], [3, 9, 1, "x"]],
+        "p": [[0, 7, 2**30, "idle"], [0, 8, 3 * 2**30, "train"], [3, 9, 1, "x"]],
     }
     pushed(tmp_path / "p", {}, [tick])
     session = LiveSessions(tmp_path).get("p")
     assert session is not None
-    assert live_words.memory_sentence(session.gpus[0]).replace("\u00a0", " ") == "train 3.00 GB, idle 1.00 GB"
+    assert live_words.memory_sentence(session.gpus[0]).replace("\u00a0", " ") == "train 3.00 GiB, idle 1.00 GiB"

@@ -11,24 +11,25 @@ from tests.support.chrome_trace import BASE_NS
 from tests.support.dumps import MIB, event, frame, write_snapshot
 from tests.support.pages import charts, opened, run_of, words_of
 
+GIB = 2**30
 BAR = "st-prow"  # CSS class of a bar
 
 
 def test_used_and_free_memory() -> None:
-    assert in_use(38e9, 152e9) == "At most 38.0\u00a0GB of 152\u00a0GB of GPU memory is in use: 75\u00a0% stays free."
-    assert in_use(38e9, None) == "At most 38.0\u00a0GB of GPU memory is in use."
-    assert use_over_time(38.01e9, 38.02e9) == "The use stays at 38.0\u00a0GB"
-    assert use_over_time(1e9, 2e9) == "The use lies between 1.00\u00a0GB and 2.00\u00a0GB"
+    assert in_use(38 * GIB, 152 * GIB) == "At most 38.0\u00a0GiB of 152\u00a0GiB of GPU memory is in use: 75\u00a0% stays free."
+    assert in_use(38 * GIB, None) == "At most 38.0\u00a0GiB of GPU memory is in use."
+    assert use_over_time(38.01 * GIB, 38.02 * GIB) == "The use stays at 38.0\u00a0GiB"
+    assert use_over_time(GIB, 2 * GIB) == "The use lies between 1.00\u00a0GiB and 2.00\u00a0GiB"
 
 
-def _sampled(folder: Path, *used_gb: int) -> Path:
+def _sampled(folder: Path, *used_gib: int) -> Path:
     """Write ten seconds of telemetry whose memory in use takes these values in turn."""
     lines = [{"meta": True, "name": "NVIDIA H200", "hz": 10}]
     lines += [
-        {"t_ns": BASE_NS + k * 10**8, "gpu_util": 50, "mem_total": 10**11, "mem_used": used_gb[k % len(used_gb)] * 10**9}
+        {"t_ns": BASE_NS + k * 10**8, "gpu_util": 50, "mem_total": 100 * GIB, "mem_used": used_gib[k % len(used_gib)] * GIB}
         for k in range(100)
     ]
-    path = folder / f"nvml-{len(used_gb)}.jsonl"
+    path = folder / f"nvml-{len(used_gib)}.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     return path
 
@@ -36,7 +37,7 @@ def _sampled(folder: Path, *used_gb: int) -> Path:
 def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, tmp_path: Path) -> None:
     test = opened("memory", run_of(app_data, _sampled(tmp_path, 25)))
     text = words_of(test)
-    assert "At most 25.0\u00a0GB of 100\u00a0GB of GPU memory is in use: 75\u00a0% stays free" in text
+    assert "At most 25.0\u00a0GiB of 100\u00a0GiB of GPU memory is in use: 75\u00a0% stays free" in text
     assert not charts(test)  # a constant line adds nothing to the headline
     assert BAR in text
     assert len(charts(opened("memory", run_of(app_data, _sampled(tmp_path, 15, 25))))) == 1
@@ -46,7 +47,7 @@ def test_a_memory_snapshot_shows_who_holds_the_peak(app_data: DataFolder, tmp_pa
     stack = [frame("forward", "/job/net.py", 9)]
     file = write_snapshot(tmp_path / "memory.pickle", [], [event("alloc", 0, 3 * MIB, stack), event("alloc", 8 * MIB, MIB)])
     test = opened("memory", run_of(app_data, file), peak_by="Code")
-    assert "The peak of GPU 0 is 4.19\u00a0MB" in words_of(test)
+    assert "The peak of GPU 0 is 4.00\u00a0MiB" in words_of(test)
     assert "forward (net.py:9)" in test.dataframe[0].value["operator"].tolist()
     assert len(charts(test)) == 1
     assert "memory snapshot only" in words_of(opened("verdict", run_of(app_data, file)))

@@ -56,7 +56,7 @@ def test_a_sawtooth_is_named_and_drawn(app_data: DataFolder, tmp_path: Path) -> 
     run = run_of(app_data, telemetry_file(tmp_path / "t.jsonl", samples=300))
     test = opened("telemetry", run)
     assert "rises and falls every 1.00\u00a0s, between 0 and 100\u00a0%" in words_of(test)
-    low = re.search(r"and is low for ([\d.]+)\xa0% of the time", words_of(test))
+    low = re.search(r"and is below \d+\xa0% for ([\d.]+)\xa0% of the time", words_of(test))
     assert low is not None and float(low[1]) == pytest.approx(50, abs=2)  # half a second of each
     lanes, tooth = charts(test)  # one folded period is below the lanes
     assert tooth["layout"]["yaxis"]["title"]["text"] == "%" and len({line["yaxis"] for line in lanes["data"]}) > 1

@@ -23,11 +23,11 @@ def test_a_full_gpu_gains_nothing_from_a_larger_batch() -> None:
 
 
 def test_an_open_interval_means_that_a_larger_batch_may_help() -> None:
-    unsure, sure = larger_batches([at(4, 26.3, 19.7, 33.6, 1.12)]), larger_batches([at(2, 20.0, 18.0, 22.0, 1.5, 6.96e9)])
+    unsure, sure = larger_batches([at(4, 26.3, 19.7, 33.6, 1.12)]), larger_batches([at(2, 20.0, 18.0, 22.0, 1.5, 6.5 * 2**30)])
     assert unsure is not None and sure is not None
     assert unsure[0] == "A larger batch fits and may help: ≈\u00a01.1\u00a0× the samples per second"
     assert sure[0] == "A larger batch fits and helps: ≈\u00a01.5\u00a0× the samples per second"
-    assert sure[1][0].endswith("the samples per second, 6.96\u00a0GB in use.")
+    assert sure[1][0].endswith("the samples per second, 6.50\u00a0GiB in use.")
 
 
 def test_a_host_limited_step_has_a_range_instead_of_a_number() -> None:
