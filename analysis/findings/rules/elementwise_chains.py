@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
@@ -63,6 +64,15 @@ BEFORE_CAPTURE_CHANGES = (
 )
 FUSION_NOTE = "Predicted with one kernel for each group of neighbouring kernels. The new kernel takes as long as the group's longest kernel. The optimizer does not change."
 LOSS_NOTE = "This includes the loss: compile the loss too if the loop computes it outside of the model."
+NAMED = 2  # kinds of work in a title
+MIN_NAMED = 0.1  # Share of the time of these kernels. A kind with less is not named.
+NAMES = {
+    "elementwise": "elementwise work",
+    "norm": "norms",
+    "softmax": "softmaxes",
+    "reduction": "reductions",
+    "copy": "copies",
+}
 BEFORE_CAPTURE = Action(
     "Compile", "the model before its CUDA graph is captured", ": neighbouring elementwise kernels become a few kernels."
 )
@@ -96,7 +106,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     fusion_note = f"{FUSION_NOTE} {LOSS_NOTE}" if includes_loss else FUSION_NOTE
     yield Evidence(
         Advice(
-            f"Elementwise work is not fused: {count_in_words(rows, steps)}, {in_words(kernels_ms)} of each step",
+            f"{_not_fused(rows)}: {count_in_words(rows, steps)}, {in_words(kernels_ms)} of each step",
             BEFORE_CAPTURE if captured.any() else _action(layer),
             note=AFTER_LOADING if loading else fusion_note,
             risk="Compilation takes minutes at the start and again when shapes change.",
@@ -109,6 +119,15 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         is_choice=True,
         rows=evidence_of(rows, steps, ("operator",)),
     )
+
+
+def _not_fused(rows: pd.DataFrame) -> str:
+    """Return which kinds of work are not fused, the longest first; the finding's time is of all of them."""
+    times = rows.groupby("category", observed=True)["dur_ns"].sum().sort_values(ascending=False)
+    kinds_of_work = [NAMES[str(kind)] for kind in times.index[times >= MIN_NAMED * times.sum()]]
+    *others, last = kinds_of_work if len(kinds_of_work) <= NAMED else [*kinds_of_work[:NAMED], "other work"]
+    kinds = f"{', '.join(others)} and {last}" if others else last
+    return f"{kinds[0].upper()}{kinds[1:]} {'are' if others or last.endswith('s') else 'is'} not fused"
 
 
 def _action(layer: str | None) -> Action:
