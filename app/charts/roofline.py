@@ -23,8 +23,8 @@ POINTS = 400  # Drawn operators, largest opportunity first. The table has all of
 BESIDE = 4.0  # Factor by which the axes extend beyond the points, so that the slope and the ridge remain visible.
 FEW_DECADES = 2.2  # Powers of ten on an axis: with fewer, they alone would give one or two tick labels.
 HEIGHT = 350
-LINE, AWAY = 16, 30  # Pixels: the height of a number, and its distance from the dot.
-RIGHT = 0.6  # Share of an axis: to the right of this the roof has its name, so a number goes to the left of its dot.
+MAX_PX, NAMED_PX = 32, 24  # Diameters: of the longest operator's dot, and at least of a dot with a number in it.
+LINE, WIDTH = 17, 480  # Pixels: the height of a number, and the approximate width of a figure.
 MIN_TIME_SHARE = 0.001  # Share of the operators' time: dots of shorter operators would only hide others.
 COLUMNS = {
     "name": "Operator", "shapes": "Input shapes", "dtype": "Type", "ms": "ms per step", "opportunity_ms": "Above the roof, ms per step",
@@ -198,53 +198,45 @@ def _dots(
 ) -> None:
     """Draw operators as dots by two ``columns`` on logarithmic axes, the first ones with numbers."""
     compute, memory = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
-    size = np.clip(6 + 26 * np.sqrt(rows["ms"].to_numpy(float) / max(longest, 1e-12)), 6, 32).astype(np.float32)
+    size = np.clip(6 + (MAX_PX - 6) * np.sqrt(rows["ms"].to_numpy(float) / max(longest, 1e-12)), 6, MAX_PX)
+    named = (rows["place"] <= LABELLED).to_numpy(bool)
+    # The last dots are drawn on top, so that the numbered ones are not hidden.
+    order = np.argsort(named, kind="stable")
+    drawn = rows.iloc[order]
     figure.add_scatter(
-        x=rows[columns[0]],
-        y=rows[columns[1]],
+        x=drawn[columns[0]],
+        y=drawn[columns[1]],
         mode="markers",
         showlegend=False,
         marker={
-            "size": size,
-            "color": [compute if bound == "compute" else memory for bound in rows["bound"]],
+            "size": np.where(named, np.maximum(size, NAMED_PX), size)[order].astype(np.float32),
+            "color": [compute if bound == "compute" else memory for bound in drawn["bound"]],
             "opacity": 1.0,
             "line": {"width": 1, "color": PAGE.on(dark)},
         },
-        customdata=[_hover(row) for row in rows.to_dict("records")],
+        customdata=[_hover(row) for row in drawn.to_dict("records")],
         hovertemplate="%{customdata}<extra></extra>",
     )
-    named = rows[rows["place"] <= LABELLED]
-    (left, right), (low, high) = ranges
-    heights = (np.log10(named[columns[1]].to_numpy(float)) - low) / (high - low) * HEIGHT
-    for place, x, y, height, label in zip(
-        named["place"], *(np.log10(named[c].to_numpy(float)) for c in columns), heights, spread_heights(heights), strict=True
-    ):
-        side = -1 if x > left + RIGHT * (right - left) else 1
-        arrow = {"showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": MUTED.on(dark)}
+    numbered = rows[named]
+    places = [np.log10(numbered[column].to_numpy(float)) for column in columns]
+    across, up = ((at - low) / (high - low) for at, (low, high) in zip(places, ranges, strict=True))
+    for place, x, y, shift in zip(numbered["place"], *places, shifts(across * WIDTH, up * HEIGHT), strict=True):
         figure.add_annotation(
-            text=f"<b>{place}</b>",
-            x=x,
-            y=y,
-            ax=side * AWAY,
-            ay=float(height - label),
-            font={"size": 12},
-            bgcolor=PAGE.on(dark),
-            **arrow,
-        )
+            text=f"<b>{place}</b>", x=x, y=y, yshift=shift, showarrow=False, font={"size": 11}, bgcolor=PAGE.on(dark), borderpad=0
+        )  # fmt: skip
 
 
-def spread_heights(heights: Sequence[float]) -> list[float]:
-    """Return the heights of the numbers next to dots at ``heights`` (pixels), in the same order.
-
-    Numbers are as near to their dots as possible without overlapping.
-    """
-    order = sorted(range(len(heights)), key=heights.__getitem__)
-    placed: dict[int, float] = {}
-    for rank, index in enumerate(order):
-        placed[index] = heights[index] if not rank else max(heights[index], placed[order[rank - 1]] + LINE)
-    # Centre the numbers, so that they are as far above their dots as below.
-    lower = sum(placed[i] - heights[i] for i in order) / max(len(order), 1)
-    return [placed[i] - lower for i in range(len(heights))]
+def shifts(across: Sequence[float], up: Sequence[float]) -> list[float]:
+    """Return how far (pixels) the numbers in dots are moved up, so that numbers of overlapping dots can be read."""
+    placed: list[tuple[float, float]] = []
+    found: dict[int, float] = {}
+    for index in sorted(range(len(up)), key=up.__getitem__):
+        x, y = float(across[index]), float(up[index])
+        while (below := next((at for beside, at in placed if abs(beside - x) < LINE and abs(at - y) < LINE), None)) is not None:
+            y = below + LINE
+        placed.append((x, y))
+        found[index] = y - float(up[index])
+    return [found[index] for index in range(len(up))]
 
 
 def _hover(row: dict[Any, Any]) -> str:

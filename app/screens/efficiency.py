@@ -61,9 +61,7 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
     metrics = basis.metrics(rank, chosen)
     parts = words.peak_parts(rank, metrics, chosen if chosen in columns_of(rank) else columns_of(rank)[0])
     with head:
-        sentence = words.mfu_sentence(metrics, parts)
-        profiled = chosen == "recorded" and basis.differs(rank)
-        cards.headline(*words.mfu_headline(f"Under the profiler {sentence[0].lower()}{sentence[1:]}" if profiled else sentence))
+        cards.headline(*words.mfu_headline(metrics, parts, profiled=chosen == "recorded" and basis.differs(rank)))
         first_change.show(result)
     if doubt := words.mfu_doubt(metrics):
         cards.caution(doubt)

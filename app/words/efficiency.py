@@ -21,14 +21,15 @@ ROUNDING = 1e-9  # Sums of floating-point numbers may differ by this share of th
 MAX_LIMITED_CLOCK = 0.98  # Share of the rated clock. A smaller reduction is not mentioned.
 MIN_CLOCK_LOSS = 0.005  # Share of the peak's clock. A smaller difference is rounding.
 
-LOSES = {  # The main loss relative to the peak. ``mfu_sentence`` inserts its time.
-    "idle": "the GPU is idle for {}",
-    "exposed_memcpy": "copies that no computation overlaps take {}",
-    "exposed_comm": "communication that no computation overlaps takes {}",
-    "other_kernels": "kernels other than products, convolutions and attention take {}",
-    "dtype": "products, convolutions and attention do not compute in 16 bit, which costs {}",
-    "clock": "the clock is below the clock of the quoted peak, which costs {}",
-    "slow_kernels": "products, convolutions and attention are slower than the peak by {}",
+BECAUSE = {  # the main loss relative to the peak; ``mfu_headline`` inserts its share of a step
+    "idle": "the GPU is idle for {} of each step",
+    "exposed_memcpy": "copies that nothing overlaps take {} of each step",
+    "exposed_comm": "exposed communication takes {} of each step",
+    "other_kernels": "non-matrix kernels take {} of each step",
+    "dtype": "matrix products not in 16 bit cost {} of each step",
+    "clock": "a low clock costs {} of each step",
+    "slow_kernels": "slow matrix kernels cost {} of each step",
+    "rest": "many small losses take {} of each step",
 }
 HELPS = {  # advice for parts that are not lost time
     "other_kernels": "Fuse or remove them: torch.compile, fused optimizers and losses.",
@@ -147,27 +148,26 @@ def largest_loss(parts: Sequence[PeakPart]) -> PeakPart | None:
     return max((part for part in parts if part.key != "peak"), key=lambda part: part.ms, default=None)
 
 
-def mfu_headline(sentence: str) -> tuple[str, str | None]:
-    """Return the result of ``mfu_sentence`` as a short headline and the line below it."""
-    reaches, _, loss = sentence.removesuffix(".").partition(": ")
-    reaches, _, share_at_dtype = reaches.partition(", and ")
-    below = [f"{loss[0].upper()}{loss[1:]}." if loss else "", f"It reaches {share_at_dtype}." if share_at_dtype else ""]
-    return f"{reaches}.", " ".join(filter(None, below)) or None
+def mfu_headline(
+    metrics: Mapping[str, Reading], parts: Sequence[PeakPart], *, profiled: bool = False
+) -> tuple[str, str | None]:
+    """Return the MFU with the main reason why it is not higher, and a line with the time at the peak.
 
-
-def mfu_sentence(metrics: Mapping[str, Reading], parts: Sequence[PeakPart]) -> str:
-    """Return the MFU and the main loss relative to the peak."""
+    ``profiled`` means that the numbers are of the profiled steps, although the run's own step is known.
+    """
     mfu = fmt.reading("mfu", metrics["mfu"])
-    mfu_prefix = "" if mfu.startswith("<") else _trust_sign(metrics["mfu"])
+    mfu = mfu if mfu.startswith("<") else f"{_trust_sign(metrics['mfu'])}{mfu}"
+    most, where = largest_loss(parts), " under the profiler" if profiled else ""
+    if most is None:
+        return f"MFU is {mfu}{where}.", None
     peak = mfu_peak(metrics)
-    peak = f"GPU's dense {peak}" if peak == "16-bit peak" else peak
-    reaches, loss = f"The run reaches {mfu_prefix}{mfu} of the {peak}", largest_loss(parts)
-    if loss is None:
-        return f"{reaches}."
-    step = f"each {fmt.duration_ms(sum(part.ms for part in parts))} step"
-    if loss.key == "dtype":
-        reaches += f", and {fmt.share(metrics['mfu_at_dtype'].value or 0.0)} of the peak of its operators' dtypes"
-    return f"{reaches}: {LOSES[loss.key].format(f'{fmt.duration_ms(loss.ms)} of {step}')}."
+    peak = f"the GPU's dense {peak}" if peak == "16-bit peak" else f"the {peak}"
+    step_ms = sum(part.ms for part in parts)
+    least_ms = sum(part.ms for part in parts if part.key == "peak")
+    below = f"At {peak}, the products of each {fmt.duration_ms(step_ms)} step would take {fmt.part_ms(step_ms, least_ms)}."
+    if most.key == "dtype":
+        below += f" At the peak of its operators' dtypes, MFU is {fmt.share(metrics['mfu_at_dtype'].value or 0.0)}."
+    return f"MFU is {mfu}{where}, because {BECAUSE[most.key].format(fmt.share(most.share))}.", below
 
 
 def _trust_sign(reading: Reading) -> str:

@@ -14,7 +14,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_time import choose_step_time
 from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.analysis.run.verdict import RunJudgement, explains, judge
-from sawtooth.app.words.efficiency import mfu_sentence
+from sawtooth.app.words.efficiency import mfu_headline
 from sawtooth.app.words.run import headline, is_lower_bound, mfu_fact
 from tests.support.actions import act
 from tests.support.by_hand import ADDS, analysed
@@ -142,7 +142,7 @@ def test_mfu_with_missing_flops_is_a_lower_bound() -> None:
         "mfu_at_dtype": Reading(0.3),
         "flops_per_step": Reading(1e12, trust="caution", notes=("A lower bound: FLOPs are known for 60% of GEMM time.",)),
     }
-    assert is_lower_bound(metrics) and "reaches ≥\u00a030" in mfu_sentence(metrics, [])
+    assert is_lower_bound(metrics) and "MFU is ≥\u00a030" in mfu_headline(metrics, [])[0]
     assert not is_lower_bound({"flops_per_step": Reading(1e12)})
 
 
@@ -150,5 +150,5 @@ def test_fp8_products_are_compared_with_the_fp8_peak() -> None:
     peak = "Peak 1978.9 TFLOP/s dense, of the operators' dtypes (fp8)."
     metrics = {"mfu": Reading(0.6, notes=(peak,)), "mfu_at_dtype": Reading(0.6), "flops_per_step": Reading(1e12)}
     assert mfu_fact(metrics) == ("MFU, by each operator's dtype", "60\u00a0%")
-    assert mfu_sentence(metrics, []) == "The run reaches 60\u00a0% of the peak of its operators' dtypes."
+    assert mfu_headline(metrics, []) == ("MFU is 60\u00a0%.", None)
     assert mfu_fact(metrics | {"mfu": Reading(0.4)}) == ("MFU", "40\u00a0%")

@@ -29,7 +29,7 @@ def lines(figure):
 
 
 def numbers(figure):
-    return [note.text for note in figure.layout.annotations if note.showarrow]
+    return [note.text for note in figure.layout.annotations if note.text.startswith("<b>")]
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -69,18 +69,18 @@ def test_text_dots_and_table_have_the_same_numbers():
 
 
 def test_numbers_of_overlapping_dots_are_stacked():
-    heights = [100.0, 101.0, 300.0, 99.0]
-    places = roofline.spread_heights(heights)
-    assert sorted(range(4), key=places.__getitem__) == [3, 0, 1, 2]  # in the order of the dots: no two of their lines cross
-    ordered = sorted(places)
-    assert all(b - a >= roofline.LINE - 1e-9 for a, b in pairwise(ordered))
-    assert sum(places) == pytest.approx(sum(heights))
-    assert roofline.spread_heights([]) == []
+    across, up = [100.0, 101.0, 100.0, 300.0], [100.0, 101.0, 99.0, 100.0]
+    shifts = roofline.shifts(across, up)
+    assert shifts[2:] == [0.0, 0.0]  # the lowest of three dots at one place, and a dot at another place, stay
+    heights = sorted(y + shift for y, shift in zip(up[:3], shifts[:3], strict=True))
+    assert [b - a for a, b in pairwise(heights)] == pytest.approx([roofline.LINE] * 2)
+    assert roofline.shifts([], []) == []
 
 
-@pytest.mark.parametrize(("intensity", "side"), [(1000.0, -1), (100.0, 1)])
-def test_a_number_does_not_cover_the_name_of_the_roof(intensity, side):
-    product = placed().tail(1).assign(intensity=intensity)
-    (chart,) = roofline.roofline(product, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
-    (note,) = (note for note in chart.figure.layout.annotations if note.showarrow)
-    assert note.ax * side > 0  # pixels from the dot; the name of the roof ends at the right edge
+def test_a_numbered_dot_has_room_for_its_number_and_is_not_hidden():
+    product = placed().tail(1)
+    rows = pd.concat([product.assign(ms=0.02), *[product] * (roofline.LABELLED - 1), product.assign(ms=0.5)], ignore_index=True)
+    (chart,) = roofline.roofline(rows, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
+    (dots,) = (trace for trace in chart.figure.data if trace.mode == "markers")
+    assert len(dots.x) == roofline.LABELLED + 1
+    assert dots.marker.size[0] < roofline.NAMED_PX <= min(dots.marker.size[1:])  # the dot without a number is drawn first
