@@ -52,14 +52,6 @@ LARGE_BYTES = 10_000_000  # latency, not the link, determines the time of smalle
 SLOW_LINK = 0.5  # share of the link's bandwidth: large messages of a well-tuned ring reach more
 
 
-def _why_none(rank: RankResult) -> str:
-    """Return why a run has no collectives."""
-    world = rank.trace.world_size or 1
-    if world > 1:
-        return f"This is one of {world} ranks, but its trace has no communication kernels between the first and the last counted step."
-    return "The run trains on one GPU. This view shows the collectives of a job with several ranks."
-
-
 def main() -> None:
     """Show the page."""
     result = current_result.run_result()
@@ -72,10 +64,14 @@ def main() -> None:
     traffic = several if several is not None and (len(several.rows) or several.groups) else _collectives_of_one_rank(rank)
     rows = collective_table(traffic, len(rank.counted)).sort_values("exposed_ms_per_step", ascending=False, ignore_index=True)
     if rows.empty and not traffic.groups:
-        cards.headline("No collective ran in the recorded steps.", _why_none(rank))
-        first_change.show(result)
-        if (rank.trace.world_size or 1) == 1:
-            rank_panels.one_gpu(result, rank, "communication")
+        if (world := rank.trace.world_size or 1) == 1:
+            rank_panels.one_gpu("This run trains on one GPU, so it has no collectives.", "communication")
+        else:
+            cards.headline(
+                "No collective ran in the counted steps.",
+                f"This is one of {world} ranks, but its trace has no communication kernels in these steps.",
+            )
+            first_change.show(result)
         return
     if len(rows):
         cards.headline(*finding(rows, rank))

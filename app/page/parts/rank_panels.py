@@ -12,16 +12,11 @@ from sawtooth.analysis.ranks.heatmap import Level, pooled_heat, rank_steps, wait
 from sawtooth.analysis.ranks.stragglers.sentences import who
 from sawtooth.analysis.run.job import Communication, Pipeline
 from sawtooth.analysis.run.model import RankResult, RunResult
-from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
-from sawtooth.app.charts import step_bar
 from sawtooth.app.page import cards, controls, current_result, frame, panel
-from sawtooth.app.page.parts import step_strip
 from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.words import run as words
-from sawtooth.app.words.answer.step import answer_of
 
 RECORD_JOB = "sawtooth run torchrun --nproc-per-node 2 train.py"
 LABELLED = 24  # Ranks or steps: the labels of more would overlap.
@@ -64,27 +59,10 @@ def _label(figure: go.Figure, rows: pd.DataFrame, late: Collection[str]) -> None
         figure.update_xaxes(tickvals=steps, ticktext=[number for _, _, number in names], title={"text": fmt.plain(name)})
 
 
-def one_gpu(result: RunResult, rank: RankResult, view: str) -> None:
-    """Show where the step of a run with one GPU goes, and how to get ranks for the view ``view``."""
-    if (verdict := judge(rank)) is not None:
-        step = answer_of(result, rank)
-        names = step.names if step is not None else {}
-        title = words.step_bar_title(verdict, names)
-        per_step = bool(len(rank.counted))
-        chart = step_bar.chart({verdict.column: verdict.parts}, title, names, dark=frame.dark(), per_step=per_step)
-        panel.show(chart, "where-a-step-goes")
-    step_strip.show(result.manifest.id, rank)
-    other_jobs(view)
-
-
-def other_jobs(view: str) -> None:
-    """Say how to record a job of several ranks, and link to the view ``view`` of recorded ones."""
-    cards.empty_state(
-        "Record a job of several ranks",
-        "Start the job as usual, under sawtooth run. Each process writes its own trace, and all traces become one run.",
-        RECORD_JOB,
-        "bash",
-    )
+def one_gpu(sentence: str, view: str) -> None:
+    """Say in one sentence why the view ``view`` is empty, how to record a job, and which runs are jobs."""
+    cards.headline(sentence, "To record a job of several ranks, start it under sawtooth run. All its traces become one run:")
+    st.code(RECORD_JOB, language=None)
     manifests = frame.data_folder().manifests()
     jobs = [manifest for manifest in listed(manifests) if len(manifest.traces) > 1][:JOBS_LINKED]
     names = distinct_names(manifests, 40)
