@@ -42,6 +42,16 @@ class NarrowRow:
     kind: str
 
 
+@dataclass(frozen=True)
+class Definition:
+    """A definition: name, short text and detail are its line; ``paragraphs`` are headings and texts."""
+
+    name: str
+    detail: str
+    short: str
+    paragraphs: Sequence[tuple[str, str]]
+
+
 def style() -> None:
     """Add the logo and the colours of the dark theme to the page; its other rules are in the index page."""
     # Streamlit writes white text on the accent colour, which is light in this theme: the contrast is only 2.8:1
@@ -104,9 +114,9 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *
     st.html(_HTML.table(headers, rows, caption, figures))
 
 
-def entries(rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """Show definitions: name, detail below the name, text, and a further line below the text."""
-    st.html(_HTML.entries(rows))
+def entries(rows: Sequence[Definition], *, is_open: bool) -> None:
+    """Show definitions in one line each. An opened one (``is_open``: all of them) shows its complete text."""
+    st.html(_HTML.entries(rows, is_open))
 
 
 def tables(listed: Sequence[tuple[str, Sequence[tuple[str, str, str]], bool]]) -> None:

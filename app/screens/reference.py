@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 
 import streamlit as st
@@ -11,88 +13,108 @@ from sawtooth.analysis.knowledge.owners import OWNERS
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.format import clean
 from sawtooth.app.page import cards
-from sawtooth.app.page.reference import RuleDocumentation, columns, found_in, matching, rules
+from sawtooth.app.page.cards import Definition
+from sawtooth.app.page.reference import Column, RuleDocumentation, columns, found_in, matching, rules
 
 BETTER = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
 METRIC, OWNER, RULE, COLUMN = "Metrics", "Owners and causes", "Rules", "Columns"
-Rows = list[tuple[str, str, str, str]]
+FEW = 5  # hits: so few are shown with their complete text
+_FIRST_SENTENCE = re.compile(r"(?<=\.) ")
 
 
 def main() -> None:
     """Show the page."""
     head = st.container()
     wanted = st.text_input(
-        "Search", placeholder="for example MFU, exposed, launch, gpu_ops", key="q", bind="query-params", width=480
-    )
-    metrics, owners, causes, of_columns = (matching(rows, wanted) for rows in (_metrics(), _owners(), _causes(), _columns()))
-    of_rules = [rule for rule in rules() if matching([(rule.slug, rule.text)], wanted)]
+        "Search", placeholder="Search, for example MFU, exposed, launch", key="q", bind="query-params", width=480,
+        label_visibility="collapsed",
+    )  # fmt: skip
+    metrics, owners, causes, of_rules = (_found(rows, wanted) for rows in (_metrics(), _owners(), _causes(), _rules()))
+    of_columns = [
+        column for column in columns() if matching([(column.table, column.column, column.type, column.comment)], wanted)
+    ]
     counts = {METRIC: len(metrics), OWNER: len(owners) + len(causes), RULE: len(of_rules), COLUMN: len(of_columns)}
     with head, st.container(key="reference_head"):
         _head(wanted, counts)
+    names = {name: f"{name} {count}" for name, count in counts.items()}
     first = next((name for name, count in counts.items() if count), METRIC)
-    metric_tab, owner_tab, rule_tab, column_tab = st.tabs(list(counts), default=first)
+    metric_tab, owner_tab, rule_tab, column_tab = st.tabs(list(names.values()), default=names[first])
     with metric_tab:
         _entries(metrics)
     with owner_tab:
         if owners:
-            cards.title("Owners of a GPU's time")
-            cards.small("Every nanosecond of a device has one owner: the first one whose condition is true.")
-            cards.entries(owners)
+            cards.title("Owners: every nanosecond of a GPU has one, the first whose condition is true")
+            _entries(owners)
         if causes or not owners:
-            cards.title("Causes of lost time")
-            cards.small("Time of an owner that does not compute has exactly one cause.")
+            cards.title("Causes: time in which the GPU does not compute has exactly one")
             _entries(causes)
     with rule_tab:
-        _rules(of_rules)
+        _entries(of_rules)
     with column_tab:
-        cards.small(
-            "A recording is a DuckDB file that any client can open. The derived file contains what the analysis computed from it."
-        )
-        _entries(of_columns)
+        _tables(of_columns, is_open=bool(wanted.strip()))
 
 
 def _head(wanted: str, counts: Mapping[str, int]) -> None:
     if wanted.strip():
         cards.headline(found_in(clean(wanted.strip(), 40), counts.values()))
         return
-    cards.headline(
-        "What each number means",
-        "These definitions come from the code. They hold for the app, the command line and the JSON report.",
-    )
+    cards.headline("What each number means", "The same in the app, the command line and the JSON report.")
 
 
-def _metrics() -> Rows:
+def _found(rows: Sequence[Definition], wanted: str) -> list[Definition]:
+    return [row for row in rows if matching([(row.name, row.detail, *(text for _, text in row.paragraphs))], wanted)]
+
+
+def _metrics() -> list[Definition]:
     return [
-        (m.label, " · ".join(filter(None, (f"`{m.key}`", m.unit, BETTER[m.better]))), m.definition, f"Source: {m.source}")
+        _definition(m.label, [("", m.definition), ("Source", m.source), ("Key", f"`{m.key}`")], " · ".join(filter(None, (m.unit, BETTER[m.better]))))
         for m in METRICS.values()
+    ]  # fmt: skip
+
+
+def _owners() -> list[Definition]:
+    return [_definition(owner.label, [("", owner.meaning), ("Key", f"`{owner.key}`")]) for owner in OWNERS]
+
+
+def _causes() -> list[Definition]:
+    return [
+        _definition(
+            c.label, [("", c.proof), ("What to do", c.to_do), ("Who can change it", f"{c.who}."), ("Key", f"`{c.key}`")]
+        )
+        for c in CAUSES
     ]
 
 
-def _owners() -> Rows:
-    return [(owner.label, f"`{owner.key}`", owner.meaning, "") for owner in OWNERS]
+def _rules() -> list[Definition]:
+    return [_rule(rule) for rule in rules()]
 
 
-def _causes() -> Rows:
-    return [(c.label, f"`{c.key}`", c.proof, f"What to do: {c.to_do} Who can change it: {c.who}.") for c in CAUSES]
+def _rule(rule: RuleDocumentation) -> Definition:
+    paragraphs = [(heading, " ".join(textwrap.dedent(text).split())) for heading, text in rule.sections]
+    return Definition(rule.title, "", paragraphs[0][1], [*paragraphs, ("Key", f"`{rule.slug}`")])
 
 
-def _columns() -> Rows:
-    return [(f"{c.table}.{c.column}", f"{c.type.lower()} · {c.file}", c.comment, "") for c in columns()]
+def _definition(label: str, paragraphs: list[tuple[str, str]], detail: str = "") -> Definition:
+    return Definition(
+        f"{label[0].upper()}{label[1:]}", detail, _FIRST_SENTENCE.split(paragraphs[0][1], maxsplit=1)[0], paragraphs
+    )
 
 
-def _rules(shown: Sequence[RuleDocumentation]) -> None:
-    for rule in shown:
-        with st.expander(rule.title):
-            for heading, text in rule.sections:
-                cards.title(heading)
-                st.text(text)
+def _tables(shown: Sequence[Column], *, is_open: bool) -> None:
+    """Show columns by table; a table opens to its columns."""
     if not shown:
-        cards.small("No rule matches.")
+        cards.small("No text matches.")
+        return
+    cards.small("A recording is a DuckDB file that any client can open. A derived file has what the analysis computed from it.")
+    by_table: dict[str, list[tuple[str, str, str]]] = {}
+    for column in shown:
+        by_table.setdefault(f"{column.table} ({column.file})", []).append((column.column, column.type.lower(), column.comment))
+    cards.tables([(name, rows, is_open) for name, rows in by_table.items()])
 
 
-def _entries(rows: Rows) -> None:
+def _entries(rows: Sequence[Definition]) -> None:
     if rows:
-        cards.entries(rows)
+        cards.entries(rows, is_open=len(rows) <= FEW)
     else:
         cards.small("No text matches.")
 
