@@ -105,7 +105,9 @@ function panels(parent, data, ink) {
     canvas.setAttribute("role", "img");
     canvas.setAttribute("aria-label", `${entry.heading}: ${entry.lines.map((line) => `${line.name} ${line.now}`).join(", ")}`);
     const band = entry.period ? [{ name: "one period", colour: entry.lines[0].colour, band: true }] : [];
-    const words = [{ heading: entry.heading }, ...entry.lines, ...band];
+    // The heading of a panel with one line names this line.
+    const named = entry.lines.length > 1 ? [{ heading: entry.heading }, ...entry.lines] : [{ ...entry.lines[0], name: entry.heading }];
+    const words = [...named, ...band];
     for (const [item, line] of children(head, words, () => { const made = node("span"); made.append(node("i"), node("strong")); return made; })) {
       const [swatch, name] = item.children;
       swatch.hidden = Boolean(line.heading); swatch.style.background = line.colour || "";

@@ -273,16 +273,16 @@ def _example() -> None:
         return
     gpu = session.gpus[min(session.gpus)]
     tooth = session.sawtooth(gpu.device)
-    with st.container(key="live_head"):
-        about = "A ResNet-50 on an H200 waits for its data loader. A session of your own is updated every second."
-        cards.headline(f"Example: {sentence(session, gpu, tooth, live=False)}", f"{here}{about}")
-    session_start.buttons()
     period = tooth.period_s if tooth else None
     drawn = live_picture.picture(session, gpu, WINDOWS["Whole session"], dark=frame.dark(), period_s=period)
+    with st.container(key="live_head"):
+        cards.headline(f"Example: {sentence(session, gpu, tooth, live=False)}")
     with st.container(key="live_example_now"):
         live_chart.show(live_picture.numbers_of(drawn), "live-example-now")
-    cards.small(averages_sentence(session, gpu))
+    cards.text(f"A ResNet-50 on an H200 waits for its data loader. {here}A session of your own is updated every second.")
+    session_start.buttons()
     live_chart.show(live_picture.lines_of(drawn), "live-example-lines")
+    cards.small(averages_sentence(session, gpu))
 
 
 main()

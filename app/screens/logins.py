@@ -23,6 +23,7 @@ BROWSERS = {
 SYSTEMS = {
     "Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac OS": "macOS", "Linux": "Linux",
 }  # fmt: skip
+WIDTH = 760  # pixels: the button is near the text that it belongs to
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 
@@ -89,7 +90,7 @@ def _page_of(address: str) -> str:
 def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
     session = listed.session
     user = f" (user id {session.user})" if session.user is not None else ""
-    with st.container(horizontal=True, vertical_alignment="center", border=True):
+    with st.container(horizontal=True, vertical_alignment="center", border=True, width=WIDTH):
         with st.container(gap=None):
             cards.strong(f"{browser_of(listed)}{' (this browser)' if own else ''}")
             cards.small(

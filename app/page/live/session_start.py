@@ -44,7 +44,7 @@ def buttons() -> None:
             _push_how()
             _link_to_files()
         if bundled_telemetry() is not None:
-            _replay_button("Replay this example")
+            _replay_button("Replay it")
 
 
 def _link_to_files() -> None:
