@@ -227,16 +227,16 @@ def _dots(
 
 
 def shifts(across: Sequence[float], up: Sequence[float]) -> list[float]:
-    """Return how far (pixels) the numbers in dots are moved up, so that numbers of overlapping dots can be read."""
+    """Return how far (pixels) the numbers in dots move up, so that none covers another."""
     placed: list[tuple[float, float]] = []
-    found: dict[int, float] = {}
+    moved = [0.0] * len(up)
     for index in sorted(range(len(up)), key=up.__getitem__):
         x, y = float(across[index]), float(up[index])
         while (below := next((at for beside, at in placed if abs(beside - x) < LINE and abs(at - y) < LINE), None)) is not None:
             y = below + LINE
         placed.append((x, y))
-        found[index] = y - float(up[index])
-    return [found[index] for index in range(len(up))]
+        moved[index] = y - float(up[index])
+    return moved
 
 
 def _hover(row: dict[Any, Any]) -> str:

@@ -284,9 +284,9 @@ MEMORY_BASIS = "Measured by telemetry. All processes count, and so does memory t
 def in_use(peak_bytes: float, total_bytes: float | None) -> str:
     """Return the peak memory use, and the free memory if the GPU's memory is known."""
     if not total_bytes:
-        return f"At most {fmt.bytes_(peak_bytes)} of GPU memory is in use."
+        return f"At most {fmt.memory(peak_bytes)} of GPU memory is in use."
     free_share = fmt.share(max(total_bytes - peak_bytes, 0.0) / total_bytes)
-    return f"At most {fmt.bytes_(peak_bytes)} of {fmt.bytes_(total_bytes)} of GPU memory is in use: {free_share} stays free."
+    return f"At most {fmt.memory(peak_bytes)} of {fmt.memory(total_bytes)} of GPU memory is in use: {free_share} stays free."
 
 
 def use_over_time(low_bytes: float, high_bytes: float) -> str:
