@@ -236,10 +236,15 @@ def in_unit(value: float, unit: str) -> str:
         "TFLOP/s": flop_rate,
         "count": count,
         "bytes": memory,
-        "°C": lambda v: f"{v:.0f}{_THIN}°C",  # sensors report whole degrees
+        "°C": _degrees,
     }
     fixed_unit = by_unit.get(unit)
     return fixed_unit(value) if fixed_unit else f"{number(value)}{_THIN}{unit}"
+
+
+def _degrees(value: float) -> str:
+    """Return a temperature in whole degrees, as sensors report them."""
+    return f"{value:.0f}{_THIN}°C"
 
 
 BOUNDS = {"least": f"≥{_THIN}", "most": f"≤{_THIN}"}

@@ -29,7 +29,7 @@ def main() -> None:
         "Search", placeholder="Search, for example MFU, exposed, launch", key="q", bind="query-params", width=480,
         label_visibility="collapsed",
     )  # fmt: skip
-    metrics, owners, causes, of_rules = (_found(rows, wanted) for rows in (_metrics(), _owners(), _causes(), _rules()))
+    metrics, owners, causes, of_rules = (_with_text(rows, wanted) for rows in (_metrics(), _owners(), _causes(), _rules()))
     of_columns = [
         column for column in columns() if matching([(column.table, column.column, column.type, column.comment)], wanted)
     ]
@@ -61,7 +61,7 @@ def _head(wanted: str, counts: Mapping[str, int]) -> None:
     cards.headline("What each number means", "The same in the app, the command line and the JSON report.")
 
 
-def _found(rows: Sequence[Definition], wanted: str) -> list[Definition]:
+def _with_text(rows: Sequence[Definition], wanted: str) -> list[Definition]:
     return [row for row in rows if matching([(row.name, row.detail, *(text for _, text in row.paragraphs))], wanted)]
 
 

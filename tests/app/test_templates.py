@@ -7,7 +7,7 @@ from jinja2 import UndefinedError
 
 from sawtooth.app import templates
 from sawtooth.app.charts.base import LegendEntry
-from sawtooth.app.page.cards import NarrowRow
+from sawtooth.app.page.cards import Definition, NarrowRow
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&\u202e\x07"
 SAFE = "&lt;img src=x onerror=alert(1)&gt;&#34;&#39;&amp;  "
@@ -26,7 +26,7 @@ def test_every_card_escapes_its_values(name: str) -> None:
         "lines": [NarrowRow(HOSTILE, HOSTILE, True, HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
         "names": [HOSTILE],
         "pairs": [(HOSTILE, HOSTILE)],
-        "definitions": [(HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
+        "definitions": [Definition(HOSTILE, HOSTILE, HOSTILE, [(HOSTILE, HOSTILE)])],
         "entries": [LegendEntry(HOSTILE, HOSTILE)],
         "listed": [(HOSTILE, [(HOSTILE, HOSTILE, HOSTILE)], True)],
     }
