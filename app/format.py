@@ -236,15 +236,10 @@ def in_unit(value: float, unit: str) -> str:
         "TFLOP/s": flop_rate,
         "count": count,
         "bytes": memory,
-        "°C": _degrees,
     }
     fixed_unit = by_unit.get(unit)
-    return fixed_unit(value) if fixed_unit else f"{number(value)}{_THIN}{unit}"
-
-
-def _degrees(value: float) -> str:
-    """Return a temperature in whole degrees, as sensors report them."""
-    return f"{value:.0f}{_THIN}°C"
+    # Sensors report whole degrees.
+    return fixed_unit(value) if fixed_unit else f"{f'{value:.0f}' if unit == '°C' else number(value)}{_THIN}{unit}"
 
 
 BOUNDS = {"least": f"≥{_THIN}", "most": f"≤{_THIN}"}
