@@ -125,10 +125,7 @@ def bytes_(value: float) -> str:
 
 
 def memory(value: float) -> str:
-    """Return an amount of device or host memory in the units of nvidia-smi and PyTorch: 38.1 GiB.
-
-    A GPU that is sold with 141 GB reports 140 GiB, which are 151 decimal GB.
-    """
+    """Return an amount of device or host memory in the units of nvidia-smi and PyTorch: 38.1 GiB."""
     return _scale(value, "B", ("", "Ki", "Mi", "Gi", "Ti"), 1024)
 
 
@@ -227,16 +224,9 @@ def signed(text: str, value: float) -> str:
 def in_unit(value: float, unit: str) -> str:
     """Return ``value`` with a metric's ``unit`` (see ``sawtooth.analysis.metrics.registry.Metric``)."""
     by_unit = {
-        "ms": duration_ms,
-        "s": lambda v: duration_ns(v * 1e9),
-        "ns": duration_ns,
-        "share": share,
-        "percent": lambda v: share(v / 100),
-        "FLOP": flops,
-        "TFLOP/s": flop_rate,
-        "count": count,
-        "bytes": memory,
-    }
+        "ms": duration_ms, "s": lambda v: duration_ns(v * 1e9), "ns": duration_ns, "share": share, "percent": lambda v: share(v / 100),
+        "FLOP": flops, "TFLOP/s": flop_rate, "count": count, "bytes": memory,
+    }  # fmt: skip
     fixed_unit = by_unit.get(unit)
     # Sensors report whole degrees.
     return fixed_unit(value) if fixed_unit else f"{f'{value:.0f}' if unit == '°C' else number(value)}{_THIN}{unit}"
