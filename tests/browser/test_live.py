@@ -90,7 +90,7 @@ def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, pag
         page.keyboard.press("Escape")
         # the example fills the page until there is a session
         expect(page.locator("canvas").first).to_be_visible(timeout=60_000)
-        page.get_by_role("button", name="Replay this example").click()
+        page.get_by_role("button", name="Replay it").click()
         expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
         page.get_by_role("button", name="Stop").click()
         expect(page.get_by_text("ended: stopped")).to_be_visible(timeout=60_000)
