@@ -22,7 +22,8 @@ def macros() -> list[str]:
 def test_every_card_escapes_its_values(name: str) -> None:
     values = {
         "headers": [HOSTILE],
-        "rows": [[HOSTILE]],
+        "rows": [[HOSTILE] * 4] if name == "changes" else [[HOSTILE]],
+        "pieces": [("text", HOSTILE)],
         "lines": [NarrowRow(HOSTILE, HOSTILE, True, HOSTILE, HOSTILE, HOSTILE, HOSTILE)],
         "names": [HOSTILE],
         "pairs": [(HOSTILE, HOSTILE)],
@@ -43,7 +44,7 @@ def test_every_template_of_a_card_is_tested() -> None:
 
 def test_quoted_code_is_shown_as_code() -> None:
     reported = "no calls (`with_stack=<b>`)"
-    for shown in (CARDS.headline(reported, None), CARDS.line(reported, "small"), CARDS.numbered(1, reported)):
+    for shown in (CARDS.headline([("text", reported)], None), CARDS.line(reported, "small"), CARDS.numbered(1, reported)):
         assert "(<code>with_stack=&lt;b&gt;</code>)" in shown
 
 

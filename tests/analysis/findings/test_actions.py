@@ -33,7 +33,7 @@ def test_example_code_uses_the_model_name_of_the_trace() -> None:
     template = CodeChange("PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())", usual=MODEL)
     own, compiled = template.filled(model="LM(…)", optimizer="SGD"), template.filled()
     assert own.after == "model = torch.compile(LM(…).cuda())" and compiled.after == "model = torch.compile(Net().cuda())"
-    assert advice.diff(own).splitlines()[0] == advice.OF_RUN
+    assert advice.diff(own).splitlines()[0] == advice.WITH_NAMES
     assert advice.diff(compiled).splitlines()[0] == advice.FOR_EXAMPLE
 
 

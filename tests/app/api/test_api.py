@@ -63,7 +63,7 @@ def test_an_unknown_run_is_not_found(client: TestClient, path: str, tail: str) -
 def test_a_missing_source_is_reported(client: TestClient, run: Manifest, app_data: DataFolder) -> None:
     assert client.get(f"/api/v1/runs/{run.id}/trace?rank=7").status_code == 404
     app_data.source_file(run.recordings[0].id).unlink()
-    assert "not kept" in client.get(f"/api/v1/runs/{run.id}/trace").json()["error"]["sentence"]
+    assert "not stored" in client.get(f"/api/v1/runs/{run.id}/trace").json()["error"]["sentence"]
 
 
 @pytest.mark.parametrize(

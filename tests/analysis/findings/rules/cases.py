@@ -191,7 +191,7 @@ CASES = {
         leads=("ddp_straggler",), quiet=("ddp_balanced",), measured=(("ddp_straggler", "ddp_balanced", 0.15),)
     ),
     "unused-parameter-search": Case(
-        beside=("searches_unused_parameters",), quiet=("searches_nothing", "accumulated_without_sync", "ddp_balanced"), condition=("SEARCH", "no_such_event")
+        beside=("searches_unused_parameters",), quiet=("searches_nothing", "accumulated_without_sync", "ddp_balanced"), condition=("SEARCH_EVENT", "no_such_event")
     ),
     "tables-one-by-one": Case(
         leads=("tables_looked_up_one_by_one",),
