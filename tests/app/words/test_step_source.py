@@ -46,7 +46,10 @@ def test_step_time_names_its_source_and_the_profiled_steps() -> None:
         # 770 is 18 ms more than 752, and lies between 679 and 858.
         (BY_PERIOD, "That is within the error of the run's step (679 to 858 ms), by the period of GPU activity."),
         (replace(BY_PERIOD, low_ms=745.0, high_ms=760.0), "The profiler adds ≈ 18.0 ms to each step here."),
-        (replace(BY_PERIOD, ms=768.0), "The run's step by the period of GPU activity (679 to 858 ms) is as long as the profiled steps"),
+        (
+            replace(BY_PERIOD, ms=768.0),
+            "The run's step by the period of GPU activity (679 to 858 ms) is as long as the profiled steps",
+        ),
     ],
 )
 def test_timeline_does_not_explain_a_difference_within_the_error(evidence: StepTimeEvidence, words: str) -> None:
