@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from statistics import NormalDist
 
+CONFIDENCE = 0.9  # The intervals of measured values are 90 % intervals in the whole project.
+NORMAL_90 = 1.645  # Half-width of a 90 % interval in standard errors, for normally distributed values.
 MAD_TO_SIGMA = 1.4826  # Ratio of standard deviation to median absolute deviation for normally distributed values.
 
 

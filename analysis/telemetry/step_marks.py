@@ -26,6 +26,7 @@ from sawtooth.analysis.metrics.pauses import (
     whole_bursts,
 )
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
+from sawtooth.analysis.quantiles import NORMAL_90
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop, spans_between, traced_ns
 from sawtooth.analysis.telemetry.signal.warm_up import MIN_STEPS, first_times, without_queue_filling, without_warm_up
@@ -44,7 +45,6 @@ QUANTILES = 201  # Quantiles of step times that are stored. They show slow steps
 BATCH_MEANS = 10  # Batches for the error of the mean. Batch means allow for similar neighbouring steps.
 # Share of the mean. The host may be ahead of the GPU at both ends. A warm-up that changes the mean by less is not noted.
 MIN_HALF_WIDTH = 0.01
-NORMAL_90 = 1.645  # Half-width of a 90 % interval in standard errors, for normally distributed values.
 
 F64 = npt.NDArray[np.float64]
 

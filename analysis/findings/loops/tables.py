@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,9 +52,23 @@ class TableLookups:
         return self.tables * self.rows * self.width
 
     @property
+    def row_fill_ns(self) -> float:
+        """Mean time of one write of a row's values, in ns."""
+        return float(self.fills["dur_ns"].mean()) / self.rows
+
+    @property
     def max_touched_share(self) -> float:
         """Mean share of a table's rows that a step looks up if no index repeats."""
         return self.indices / (self.tables * self.rows)
+
+
+def recorded_arguments(context: RuleContext, ids: Sequence[int]) -> dict[int, tuple[list[Any], list[Any]]]:
+    """Return the shapes and the values of the arguments of operators, by operator id.
+
+    Lists are empty if the trace has no shapes or values.
+    """
+    rows = context.recording.rows(_SIGNATURES, [list(ids)])
+    return {int(op): (json.loads(dims or "[]"), json.loads(concrete or "[]")) for op, dims, concrete in rows}
 
 
 @once
@@ -75,10 +89,10 @@ def _lookups(context: RuleContext) -> Iterator[TableLookups]:
         return
     operator_names = dict(zip(calls["id"].tolist(), calls["name"].tolist(), strict=True))
     lookups_by_shape: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for op, dims, concrete in context.recording.rows(_SIGNATURES, [calls["id"].tolist()]):
-        if (size := _table_size(operator_names[op], dims, concrete)) is not None:
+    for op, (shapes, arguments) in recorded_arguments(context, calls["id"].tolist()).items():
+        if (size := _table_size(operator_names[op], shapes, arguments)) is not None:
             rows, width, indices = size
-            lookups_by_shape.setdefault((rows, width), []).append((int(op), indices))
+            lookups_by_shape.setdefault((rows, width), []).append((op, indices))
     backward = context.work[context.work["gpu_op_id"].isin(backward_op_ids(context))]
     shape = backward["dims"].map(first_shape)
     for (rows, width), lookups in lookups_by_shape.items():
@@ -95,9 +109,8 @@ def _lookups(context: RuleContext) -> Iterator[TableLookups]:
         )  # fmt: skip
 
 
-def _table_size(operator: str, dims: str | None, concrete: str | None) -> tuple[int, int, int] | None:
+def _table_size(operator: str, shapes: list[Any], arguments: list[Any]) -> tuple[int, int, int] | None:
     """Return rows and width of a lookup's table and the number of indices, None if not recorded."""
-    shapes, arguments = (json.loads(text) if text else [] for text in (dims, concrete))
     position = ROW_COUNT_ARGUMENT[operator]
     if len(shapes) < 2 or not first_shape(shapes) or len(arguments) <= position or not str(arguments[position]).isdecimal():
         return None

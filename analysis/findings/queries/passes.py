@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE
+from sawtooth.analysis.findings.model import REST_OF_LAUNCHES, Advice, Evidence
+from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE, evidence_of, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
 SCALING_OPERATORS = ("aten::mul_", "aten::div_", "aten::clamp_", "aten::clamp_max_", "aten::clamp_min_")
@@ -84,3 +85,24 @@ def merged_body_edits(rows: pd.DataFrame, times: int) -> list[Edit]:
         kept_times += [max(int(durations.sum()) // per_body, 1)] * per_body
         removed += ids[per_body:].tolist()
     return [TimedOps(tuple(kept_ids), tuple(kept_times)), WithoutOps(tuple(removed))] if removed else []
+
+
+def evidence_of_saved_launches(
+    context: RuleContext, advice: Advice, edits: Sequence[Edit], rows: pd.DataFrame
+) -> Iterator[Evidence]:
+    """Yield the evidence on ``rows`` if ``edits`` save a relevant share of the step.
+
+    The edits merge repeated bodies, as those of ``merged_body_edits``.
+    """
+    predicted_ms = context.predict_ms(edits) if edits else None
+    if predicted_ms is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted_ms):
+        return
+    yield Evidence(
+        advice,
+        lost_ms=context.step_ms - predicted_ms,
+        stated_ms=ms_per_step(rows, context.work_steps),
+        edits=edits,
+        rest=REST_OF_LAUNCHES,
+        rows=evidence_of(rows, context.work_steps, ("operator",)),
+        threshold_for="gain",
+    )

@@ -121,9 +121,8 @@ def _sparse_evidence(context: RuleContext, sparse_tables: Sequence[TableLookups]
     edits = _sparse_edits(sparse_tables, updates, update)
     gain_ms = context.step.gain_ms(edits)
     if gain_ms is not None and context.share(gain_ms) < OTHER_CODE.share:
-        return (
-            None  # Another change, such as a CUDA graph, does not raise this gain, because no graph contains the update's wait.
-        )
+        # Another change, such as a CUDA graph, does not raise this gain, because no graph contains the update's wait.
+        return None
     largest = max(sparse_tables, key=lambda lookups: lookups.values)
     tables = in_number(sum(lookups.tables for lookups in sparse_tables), "embedding table")
     return Evidence(
@@ -196,9 +195,8 @@ def _sparse_edits(sparse_tables: Sequence[TableLookups], updates: pd.DataFrame, 
     """Return the edits with a sparse update in place of each step's first fill."""
     traffic_ns = launches = 0.0
     for lookups in sparse_tables:
-        row_ns = float(lookups.fills["dur_ns"].mean()) / lookups.rows  # One write of the values of a row.
         joins = max(lookups.lookups - lookups.tables, 0.0)
-        traffic_ns += lookups.indices * row_ns * (update.accesses + (JOIN_ACCESSES if joins else 0))
+        traffic_ns += lookups.indices * lookups.row_fill_ns * (update.accesses + (JOIN_ACCESSES if joins else 0))
         launches += lookups.tables * update.launches + SUM_LAUNCHES * joins
     fills = pd.concat([lookups.fills for lookups in sparse_tables]).sort_values("start_ns")
     first_fills = tuple(fills.drop_duplicates("step")["gpu_op_id"].tolist())
@@ -223,12 +221,11 @@ def _joining_evidence(context: RuleContext, repeated_tables: Sequence[TableLooku
     removed: list[int] = []
     join_times: dict[int, int] = {}
     for lookups in repeated_tables:
-        row_ns = float(lookups.fills["dur_ns"].mean()) / lookups.rows
         for step, fills in lookups.fills.groupby("step"):
             removed += fills["gpu_op_id"].tolist()[lookups.tables :]
             sums = lookups.sums.loc[lookups.sums["step"] == step, "gpu_op_id"].tolist()[: len(fills) - lookups.tables]
             removed += sums[1:]
-            join_times |= {op: max(round(JOIN_ACCESSES * row_ns * lookups.indices), 1) for op in sums[:1]}
+            join_times |= {op: max(round(JOIN_ACCESSES * lookups.row_fill_ns * lookups.indices), 1) for op in sums[:1]}
     changed_rows = context.work[context.work["gpu_op_id"].isin((*removed, *join_times))]
     cost_ms = ms_per_step(changed_rows, steps)
     largest = max(repeated_tables, key=lambda lookups: lookups.values)

@@ -26,12 +26,12 @@ import pandas as pd
 from sawtooth.analysis.findings.builders import without_freeing
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.heads import HeadLoop, head_loops
-from sawtooth.analysis.findings.model import REST_OF_LAUNCHES, TRACE_SOURCES, Advice, Evidence, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.attention import fusing_edits, unfused_attention_rows
 from sawtooth.analysis.findings.queries.calls import operators
-from sawtooth.analysis.findings.queries.passes import merged_body_edits
-from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.findings.queries.passes import evidence_of_saved_launches, merged_body_edits
+from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -55,13 +55,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     loops = head_loops(context)
     if not loops:
         return
-    edits = _edits(context, loops)
-    predicted_ms = context.predict_ms(edits)
-    if predicted_ms is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted_ms):
-        return
     steps, heads = context.work_steps, max(loop.heads for loop in loops)
     rows = pd.concat([loop.work.both_passes for loop in loops])
-    yield Evidence(
+    yield from evidence_of_saved_launches(
+        context,
         Advice(
             f"Attention is computed one head after the other, {heads} heads each time: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Compute", "all heads in one attention", ": reshape to (batch, heads, length, head size) and call scaled_dot_product_attention once."),
@@ -69,12 +66,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="Sums are added in another order. Projections of single heads become one weight, so old checkpoints need renaming.",
             changes=CHANGES,
         ),
-        lost_ms=context.step_ms - predicted_ms,
-        stated_ms=ms_per_step(rows, steps),
-        edits=edits,
-        rest=REST_OF_LAUNCHES,
-        rows=evidence_of(rows, steps, ("operator",)),
-        threshold_for="gain",
+        _edits(context, loops),
+        rows,
     )  # fmt: skip
 
 

@@ -17,7 +17,6 @@ References
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,21 +24,18 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import REST_OF_LAUNCHES, TRACE_SOURCES, Advice, Evidence, Rule
+from sawtooth.analysis.findings.loops.tables import recorded_arguments
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
-from sawtooth.analysis.findings.queries.passes import Passes, merged_body_edits, passes
-from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
+from sawtooth.analysis.findings.queries.passes import Passes, evidence_of_saved_launches, merged_body_edits, passes
+from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, ms_per_step
 from sawtooth.analysis.findings.recorded.parameters import parameters_of
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 MIN_TABLES = 8  # Words, positions and a few features of a sample are not a problem.
 LOOKUP_OPERATORS = r"^aten::(embedding|embedding_bag)$"
-_SHAPES = (
-    "SELECT o.cpu_op_id, s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id) "
-    "WHERE o.cpu_op_id IN (SELECT unnest(?::BIGINT[]))"
-)
 
 CHANGES = (
     CodeChange(
@@ -55,14 +51,14 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if one lookup for all tables would save a relevant share of the step."""
     loops = list(_loops(context))
+    if not loops:
+        return
     edits = [
         edit for tables, work in loops for part in (work.forward, work.backward) for edit in merged_body_edits(part, tables)
     ]
-    predicted_ms = context.predict_ms(edits) if edits else None
-    if predicted_ms is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted_ms):
-        return
     rows, steps = pd.concat([work.both_passes for _, work in loops]), context.work_steps
-    yield Evidence(
+    yield from evidence_of_saved_launches(
+        context,
         Advice(
             f"{max(tables for tables, _ in loops)} embedding tables are looked up one after the other: {count_in_words(rows, steps)} and "
             f"{in_words(ms_per_step(rows, steps))} of each step",
@@ -75,12 +71,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="One weight replaces those of the tables: join them (torch.cat) when an old checkpoint is loaded.",
             changes=CHANGES,
         ),
-        lost_ms=context.step_ms - predicted_ms,
-        stated_ms=ms_per_step(rows, steps),
-        edits=edits,
-        rest=REST_OF_LAUNCHES,
-        rows=evidence_of(rows, steps, ("operator",)),
-        threshold_for="gain",
+        edits,
+        rows,
     )
 
 
@@ -91,7 +83,7 @@ def _loops(context: RuleContext) -> Iterator[tuple[int, Passes]]:
     if len(calls) < MIN_TABLES * context.work_steps:
         return
     parameters = parameters_of(context.recording, context.rank.device)
-    shapes = {int(op): json.loads(dims) if dims else [] for op, dims in context.recording.rows(_SHAPES, [calls["id"].tolist()])}
+    shapes = {op: dims for op, (dims, _) in recorded_arguments(context, calls["id"].tolist()).items()}
     products = np.sort(context.work.loc[context.work["category"] == "gemm", "flop_op_id"].dropna().to_numpy(np.int64))
     for _, thread_calls in calls.sort_values("id").groupby(["step", "thread_id"]):
         ids = thread_calls["id"].to_numpy(np.int64)

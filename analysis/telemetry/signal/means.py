@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sawtooth.analysis.quantiles import student_t
+from sawtooth.analysis.quantiles import CONFIDENCE, student_t
 from sawtooth.analysis.telemetry.signal.steady import F64, I64, Steady, recorded_samples, weights_ns
 
 BATCHES = 8  # Parts whose means give the interval of the overall mean.
-CONFIDENCE = 0.9  # The intervals of measured values are 90 % intervals in the whole project.
 MIN_COUNTED_S = 20.0  # A counter that is read every 5 s has too few steps in less time.
 
 

@@ -26,8 +26,9 @@ from sawtooth.analysis.units import in_words
 def with_period(by_law: StepTimeEvidence, tooth: Sawtooth, signal: str) -> StepTimeEvidence:
     """Return telemetry's evidence with the step time of the period, if there is a period that fits it.
 
-    ``by_law`` is the evidence of kernel time ÷ utilization, ``signal`` the name of the signal with the period ``tooth``. If the period does not fit it, a note says so. The rest of ``by_law``
-    is unchanged then, and also if the period is not trustworthy or the interval is too wide to decide.
+    ``by_law`` is the evidence of kernel time ÷ utilization, ``signal`` the name of the signal with the period ``tooth``. If no
+    number of steps fits the period, ``by_law`` only gets a note that says so. It is returned unchanged if the period is not
+    trustworthy, or if its interval is too wide to decide.
     """
     if by_law.ms is None or by_law.width is None or not is_trustworthy(tooth, by_law.low_ms):
         return by_law
@@ -56,7 +57,8 @@ def with_period(by_law: StepTimeEvidence, tooth: Sawtooth, signal: str) -> StepT
 def is_trustworthy(tooth: Sawtooth, shortest_step_ms: float) -> bool:
     """Return whether a period may give a step time.
 
-    There are enough periods, all of them were counted, and no alias is possible. An alias is only possible if it is at least as long as ``shortest_step_ms``, the shortest step by other evidence.
+    There are enough periods, all of them were counted, and no alias is possible. An alias is only possible if it is at least as
+    long as ``shortest_step_ms``, the shortest step by other evidence.
     """
     counted = tooth.period_s is not None and tooth.error_s is not None and tooth.cycles is not None
     return counted and tooth.confidence != "low" and all(1e3 * alias < shortest_step_ms for alias in tooth.alias_periods_s)

@@ -6,15 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sawtooth.analysis.quantiles import student_t
+from sawtooth.analysis.quantiles import CONFIDENCE, NORMAL_90, student_t
 from sawtooth.analysis.telemetry.signal.rhythm import F64, MIN_CYCLES
 
 # Samples per period from which every rise shows in at least one low and one high sample. Samples that cover all of the time show
 # each burst, however short, in a sample of at least half its height.
 COUNTED_FROM, COUNTED_FROM_TILES = 4.0, 2.5
 RISEN, FALLEN = 0.5, 0.25  # Shares of the range above and below which a sample is high or low.
-CONFIDENCE = 0.9  # The intervals of measured values are 90 % intervals in the whole project.
-NORMAL_90 = 1.645  # Half-width of a 90 % interval in standard errors, for normally distributed values.
 
 
 class CountedPeriod(NamedTuple):

@@ -21,6 +21,7 @@ FLOATS = (
     "memory_gib",
     "predicted_gib",
 )
+_ALL = ("value", "run", *FLOATS, "note")
 
 
 def columns(sweep: Sweep) -> dict[str, str]:
@@ -89,23 +90,6 @@ def rows(sweep: Sweep) -> pd.DataFrame:
     if predicted:
         frame = frame.sort_values("order", kind="stable", ignore_index=True)
     return frame[list(columns(sweep))].astype({key: "float64" for key in FLOATS if key in columns(sweep)})
-
-
-_ALL = (
-    "value",
-    "run",
-    "throughput",
-    "predicted",
-    "low",
-    "high",
-    "accumulated",
-    "step_ms",
-    "utilization",
-    "mfu",
-    "memory_gib",
-    "predicted_gib",
-    "note",
-)
 
 
 def _prediction(prediction: BatchPrediction | None) -> dict[str, float | None]:
