@@ -13,7 +13,7 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
 
-AROUND = (0.25, 0.5, 2.0, 4.0)  # Factors of a run's batch size that a user would probably try next.
+BATCH_SIZE_FACTORS = (0.25, 0.5, 2.0, 4.0)  # Factors of a run's batch size that a user would probably try next.
 
 
 def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
@@ -28,7 +28,9 @@ def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
     bases = [point for point in sweep.points if point.is_run and point.number and point.throughput.value]
     for base in sorted(bases, key=lambda point: not point.run.manifest.batches):
         measured = {point.number for point in sweep.points if point.number}
-        numbers = {number for times in AROUND if (number := base.number * times).is_integer()} if base.number else set()
+        numbers = (
+            {number for times in BATCH_SIZE_FACTORS if (number := base.number * times).is_integer()} if base.number else set()
+        )
         sizes = sorted((measured | numbers) - {base.number})
         if predicted := _predictions(base, sizes, libraries[base.run.manifest.id]):
             return replace(sweep, predicted=predicted)

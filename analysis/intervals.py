@@ -91,7 +91,7 @@ def complement(a: Intervals, start: int, end: int) -> Intervals:
     return Intervals(edges_start[keep], edges_end[keep])
 
 
-def subtract(a: Intervals, b: Intervals) -> Intervals:
+def difference(a: Intervals, b: Intervals) -> Intervals:
     """Return the part of ``a`` that ``b`` does not cover."""
     if not len(a.starts) or not len(b.starts):
         return a
@@ -107,7 +107,7 @@ def assign_layers(layers: list[Intervals], start: int, end: int) -> tuple[I64, I
     pieces: list[tuple[Intervals, int]] = []
     for index, layer in enumerate(layers):
         pieces.append((intersect(free, layer), index))
-        free = subtract(free, layer)
+        free = difference(free, layer)
     pieces.append((free, len(layers)))
     starts = np.concatenate([p.starts for p, _ in pieces])
     ends = np.concatenate([p.ends for p, _ in pieces])

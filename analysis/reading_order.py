@@ -25,7 +25,7 @@ def in_reading_order(result: RunResult, whatif: WhatIf | None) -> RunResult:
 
     ``result.findings`` must be in the order of ``findings.ordering``.
     """
-    lead = leading(result)
+    lead = lead_finding(result)
     first = [*_prerequisites(lead, result), lead] if lead is not None else []
     findings = [*first, *(finding for finding in result.findings if finding not in first)]
     plan = plan_of(whatif, result.lead.best, findings) if result.lead is not None else ()
@@ -66,7 +66,7 @@ def is_advice(finding: Finding) -> bool:
     return finding.claims != "caution" or finding.severity != "info"
 
 
-def leading(result: RunResult) -> Finding | None:
+def lead_finding(result: RunResult) -> Finding | None:
     """Return the finding with the first change: the first sure gain, or a much larger sure gain.
 
     A change of low confidence comes first only if there is no other, not even a larger one that may gain nothing. A change whose
@@ -80,7 +80,7 @@ def leading(result: RunResult) -> Finding | None:
     if verdict is not None and verdict.kind == "unrepresentative":  # A gain in the profiled steps may not exist in the run.
         sure = explains(verdict, findings)
         findings = [sure] if sure is not None and sure.claims == "gain" else []
-    claimed = [finding for finding in findings if not finding.may_gain_nothing and matters(finding, best_ms(result))]
+    claimed = [finding for finding in findings if not finding.may_gain_nothing and can_be_first(finding, best_ms(result))]
     first = next((finding for finding in claimed if finding.confidence != "low"), next(iter(claimed), None))
     if first is not None and first.confidence == "low" and any(_is_more(finding, first) for finding in findings):
         return None  # The larger change should be tried first, although it may gain nothing.
@@ -92,7 +92,7 @@ def leading(result: RunResult) -> Finding | None:
     return max(surer, key=sure_gain_ms, default=first)
 
 
-def matters(finding: Finding, step_ms: float | None) -> bool:
+def can_be_first(finding: Finding, step_ms: float | None) -> bool:
     """Return whether a finding can be the first change: it ends the run, or its gain is noticeable."""
     if finding.ends_the_run:
         return True

@@ -27,7 +27,7 @@ from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.groups import with_parallelism
 from sawtooth.analysis.ranks.job import replay_job
 from sawtooth.analysis.ranks.job_step import at_job_step, leading_rank, measured_step_ms
-from sawtooth.analysis.ranks.stragglers.sentences import who
+from sawtooth.analysis.ranks.stragglers.sentences import straggler_name
 from sawtooth.analysis.reading_order import in_reading_order
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.whatif import WhatIf
@@ -259,7 +259,7 @@ def _run_metrics(
     rank_in_words = f"Values of {which}, the slowest of {len(ranks)}."
     if communication is not None and communication.stragglers:
         straggler = communication.stragglers[0]
-        name = who(straggler, ranks)
+        name = straggler_name(straggler, ranks)
         takes = "take" if straggler.kind == "set" else "takes"
         rank_in_words += f" {name[0].upper()}{name[1:]} {takes} {in_words(straggler.own_ms)} of a step longer than the others."
     return {k: replace(r, notes=(*r.notes, rank_in_words)) for k, r in lead.metrics.items()}

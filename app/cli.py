@@ -81,7 +81,7 @@ THEIR_OWN_OPTIONS = {
 }
 
 
-class OnDemand(TyperGroup):
+class LazyGroup(TyperGroup):
     """A command group that takes its help from COMMANDS, and imports only the called command."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -115,7 +115,7 @@ def load_command(name: str) -> Any:
 
 cli = typer.Typer(
     name="sawtooth",
-    cls=OnDemand,
+    cls=LazyGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

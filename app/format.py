@@ -65,20 +65,20 @@ def duration_ms(value: float) -> str:
     return duration_ns(value * 1e6)
 
 
-ABOUT = f"≈{_THIN}"  # Before every estimated or predicted value with a unit; never before a factor or a range.
+APPROXIMATELY = f"≈{_THIN}"  # Before every estimated or predicted value with a unit; never before a factor or a range.
 
 
-def step_change(before_ms: float, after_ms: float, *, about: str = "", after_about: str = ABOUT) -> str:
+def step_change(before_ms: float, after_ms: float, *, about: str = "", after_about: str = APPROXIMATELY) -> str:
     """Return a step's time before and after: "65.7 → ≈ 35.1 ms" or "1.25 s → ≈ 310 ms".
 
-    ``about`` is ABOUT if the time before is estimated, and ``after_about`` is "" if the time after is measured.
+    ``about`` is APPROXIMATELY if the time before is estimated, and ``after_about`` is "" if the time after is measured.
     """
     before, after = duration_ms(before_ms), duration_ms(after_ms)
     number_before, unit = before.split(_THIN)
     return f"{about}{number_before if after.endswith(_THIN + unit) else before} → {after_about}{after}"
 
 
-def shortened(before_ms: float, after_ms: float) -> str:
+def saved_time(before_ms: float, after_ms: float) -> str:
     """Return by how much a step is shorter, as the difference of the rounded times that are shown.
 
     For example, 33.6 and 15.9 ms differ by 17.7 ms.
@@ -242,10 +242,10 @@ def reading(key: str, value: Reading) -> str:
     """
     if value.value is None:
         return MISSING
-    return bounded(in_unit(value.value, METRICS[key].unit), value.bound)
+    return with_bound_sign(in_unit(value.value, METRICS[key].unit), value.bound)
 
 
-def bounded(text: str, bound: Bound | None) -> str:
+def with_bound_sign(text: str, bound: Bound | None) -> str:
     """Return a value's text with the sign of its bound; the text "< 0.01 %" already has a sign."""
     if text.startswith("<") and bound is not None:
         return text if bound == "most" else f"{BOUNDS[bound]}0"

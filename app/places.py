@@ -91,7 +91,7 @@ def address(name: str, parameters: Mapping[str, str] | Mapping[str, list[str]]) 
     return f"/{screen_named(name).place}{f'?{query}' if query else ''}"
 
 
-def moved(path: str, query: str) -> str:
+def moved_address(path: str, query: str) -> str:
     """Return the new address, with all parameters, for a path in ``MOVED``."""
     path = path.strip("/")
     parameters = parse_qs(query, keep_blank_values=True)
@@ -107,7 +107,7 @@ def moved_runs(query: str) -> str | None:
     """
     parameters = parse_qs(query, keep_blank_values=True)
     form = parameters.get("view", [""])[-1]
-    return moved("", query) if form and form not in {view.name for view in views_of("runs")} else None
+    return moved_address("", query) if form and form not in {view.name for view in views_of("runs")} else None
 
 
 def moved_work(query: str) -> str | None:
@@ -120,7 +120,7 @@ def moved_work(query: str) -> str | None:
     if view not in _GROUPED_BY and not parameters.keys() & {*_SEARCHES, "kernels_by"}:
         return None
     path = view if view in _GROUPED_BY else "kernels"
-    return moved(path, urlencode(parameters, doseq=True)) if view in ("", *_GROUPED_BY) else None
+    return moved_address(path, urlencode(parameters, doseq=True)) if view in ("", *_GROUPED_BY) else None
 
 
 def _parameters_of_work(path: str, parameters: Mapping[str, list[str]]) -> dict[str, list[str]]:

@@ -7,20 +7,20 @@ import re
 import unicodedata
 from typing import Any
 
-UNSEEN = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Characters of these Unicode categories are not visible.
+INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Characters of these Unicode categories are not visible.
 _NOT_PLAIN = re.compile(r"[^\x20-\x7e]")
 
 
 def printable(text: str, allowed: str = "") -> str:
     """Return ``text`` with each such character replaced by a space, except characters in ``allowed``."""
-    return _NOT_PLAIN.sub(lambda sign: " " if _unseen(sign[0], allowed) else sign[0], text)
+    return _NOT_PLAIN.sub(lambda sign: " " if _is_invisible(sign[0], allowed) else sign[0], text)
 
 
 def json_text(value: Any, indent: int | None = None) -> str:
     """Return JSON with readable names in which only such characters are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
-    return _NOT_PLAIN.sub(lambda sign: json.dumps(sign[0])[1:-1] if _unseen(sign[0], "\n") else sign[0], text)
+    return _NOT_PLAIN.sub(lambda sign: json.dumps(sign[0])[1:-1] if _is_invisible(sign[0], "\n") else sign[0], text)
 
 
-def _unseen(sign: str, allowed: str) -> bool:
-    return sign not in allowed and unicodedata.category(sign) in UNSEEN
+def _is_invisible(sign: str, allowed: str) -> bool:
+    return sign not in allowed and unicodedata.category(sign) in INVISIBLE_CATEGORIES

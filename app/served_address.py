@@ -32,7 +32,7 @@ HEALTH_PATH = "_stcore/health"
 HEALTH_S = 4.0  # Time in which a busy server must answer. The image's health check allows five seconds.
 
 
-class Served(msgspec.Struct, frozen=True):
+class ServedAddress(msgspec.Struct, frozen=True):
     """A server's host, address and port, and whether it uses TLS."""
 
     address: str = DEFAULT_ADDRESS
@@ -58,7 +58,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def keep_address(data: DataFolder, served: Served) -> Iterator[None]:
+def keep_address(data: DataFolder, served: ServedAddress) -> Iterator[None]:
     """Store the address of this server in ``data`` while the block runs.
 
     If the folder cannot be written, no address is stored.
@@ -76,18 +76,18 @@ def keep_address(data: DataFolder, served: Served) -> Iterator[None]:
         yield
 
 
-def addresses(data: DataFolder) -> list[Served]:
+def addresses(data: DataFolder) -> list[ServedAddress]:
     """Return the addresses of the running servers of ``data`` on this machine, the last started one first."""
     listening = []
     for path in data.access.glob("served-*.json"):
         with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError), path.open("rb") as file:
-            served = from_json(file.read(), Served)
+            served = from_json(file.read(), ServedAddress)
             if is_locked(file) and served.host == socket.gethostname():
                 listening.append((path.stat().st_mtime_ns, served))
     return [served for _, served in sorted(listening, key=lambda each: each[0], reverse=True)]
 
 
-def answering_address(data: DataFolder, within_s: float) -> Served | None:
+def answering_address(data: DataFolder, within_s: float) -> ServedAddress | None:
     """Return the first of ``addresses`` at which a server answers, or None."""
     return next((served for served in addresses(data) if served.answers(within_s)), None)
 
@@ -98,7 +98,7 @@ def _file(data: DataFolder, port: int) -> Path:
 
 def main() -> int:
     """Return 0 if a server of the data folder answers; without a stored address, try the default address."""
-    servers = addresses(DataFolder(default_data_folder())) or [Served()]
+    servers = addresses(DataFolder(default_data_folder())) or [ServedAddress()]
     return 0 if any(served.answers() for served in servers) else 1
 
 

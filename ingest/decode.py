@@ -21,14 +21,14 @@ SCALES = np.array([1000, 100, 10, 1], np.int64)  # Ns of the last digit, by the 
 NULL = np.iinfo(np.int64).min  # Means "not recorded" in integer columns until they are stored.
 MICROSECOND_NS = 1000  # Number of nanoseconds in a microsecond.
 FIRST_TIMES = 64  # If a trace has times with fractions of a microsecond, one of the first 64 times usually has a fraction.
-LARGEST_NS = 1 << 62  # The sum of two such times does not overflow.
+MAX_TIME_NS = 1 << 62  # The sum of two such times does not overflow.
 
 
 def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
     """Return ``raws`` (JSON numbers or strings, microseconds) as exact nanoseconds.
 
     The result is NULL for a raw that is not a number. Digits beyond the nanosecond are rounded half to even. A number that does not fit
-    becomes LARGEST_NS or -LARGEST_NS.
+    becomes MAX_TIME_NS or -MAX_TIME_NS.
     """
     count = len(raws)
     joined = b"\n".join(raws) + b"\n"
@@ -50,7 +50,7 @@ def decimal_ns(raws: Sequence[Raw | bytes]) -> I64:
     except pa.ArrowInvalid:
         return _mixed_ns(raws)
     scale = SCALES[decimals]
-    return np.minimum(value * scale, LARGEST_NS) if (np.abs(value) <= LARGEST_NS // scale).all() else _mixed_ns(raws)
+    return np.minimum(value * scale, MAX_TIME_NS) if (np.abs(value) <= MAX_TIME_NS // scale).all() else _mixed_ns(raws)
 
 
 def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
@@ -65,7 +65,7 @@ def _mixed_ns(raws: Sequence[Raw | bytes]) -> I64:
         result[rows] = _integers_ending_at(b"".join(padded), np.cumsum([len(text) for text in padded]))
     for i in set(range(len(raws))).difference(rows):
         result[i] = _one_ns(numbers[i])
-    return np.clip(result, np.where(result == NULL, NULL, -LARGEST_NS), LARGEST_NS)
+    return np.clip(result, np.where(result == NULL, NULL, -MAX_TIME_NS), MAX_TIME_NS)
 
 
 def _integers_ending_at(digits: bytes, ends: I64) -> I64:
@@ -88,8 +88,8 @@ def _one_ns(text: bytes) -> int:
         value = Decimal(text.decode())
         if not value.is_finite():
             return NULL
-        if value.copy_abs() > LARGEST_NS // 1000:  # abs() rounds, which is too slow for numbers of a billion digits
-            return LARGEST_NS if value > 0 else -LARGEST_NS
+        if value.copy_abs() > MAX_TIME_NS // 1000:  # abs() rounds, which is too slow for numbers of a billion digits
+            return MAX_TIME_NS if value > 0 else -MAX_TIME_NS
         return int((value * 1000).to_integral_value())
     except (InvalidOperation, UnicodeDecodeError, ValueError):
         return NULL

@@ -73,7 +73,7 @@ def trace_of(step: Step, steps: int, target: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Taking:
+class RecordingOptions:
     """How to record a job: the seed of weights and data, the stopwatch's seconds, and the port."""
 
     seed: int = 0
@@ -81,7 +81,7 @@ class Taking:
     port: int = 29540
 
 
-def run_rank(name: str, folder: Path, rank: int, how: Taking) -> None:
+def run_rank(name: str, folder: Path, rank: int, how: RecordingOptions) -> None:
     """Train one rank of a job: stopwatch first, then the profile."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(how.port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     torch.cuda.set_device(rank)
@@ -102,7 +102,7 @@ def run_rank(name: str, folder: Path, rank: int, how: Taking) -> None:
     dist.destroy_process_group()
 
 
-def record(name: str, out: Path, how: Taking) -> float | None:
+def record(name: str, out: Path, how: RecordingOptions) -> float | None:
     """Record one job in separate processes; return its step in seconds, None if a rank failed."""
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def main() -> None:
     for index, name in enumerate(args.jobs or JOBS):
         if time.monotonic() > until:
             break
-        seconds = record(name, args.out.resolve(), Taking(args.seed, args.seconds, 29540 + index))
+        seconds = record(name, args.out.resolve(), RecordingOptions(args.seed, args.seconds, 29540 + index))
         failed += [name] if seconds is None else []
         print(f"{name:14} {'FAILED' if seconds is None else f'{seconds * 1e3:.3f} ms per step'}", flush=True)
     if failed:

@@ -38,7 +38,7 @@ Engine = Callable[[Task, Sequence[SourceVersion], str], Generator[SourceOutcome]
 
 
 @dataclass
-class Mapped:
+class MapProgress:
     """The progress of a map.
 
     ``sources`` is the number of all sources, ``before`` the number of those that had a summary at the start. ``outcomes`` has
@@ -72,8 +72,8 @@ def map_sources(
     engine: Engine,
     *,
     part: tuple[int, int] = (1, 1),
-    progress: Callable[[Mapped], None] = lambda _: None,
-) -> Mapped:
+    progress: Callable[[MapProgress], None] = lambda _: None,
+) -> MapProgress:
     """Summarise the sources at ``urls`` into the place ``to``, except those that have a summary.
 
     ``part`` is (i, n): the i-th of n shares, from 1.
@@ -82,7 +82,7 @@ def map_sources(
     sources = [source for source in part_of(list_sources(urls), *part) if not source.url.startswith(f"{place.url}/")]
     stored = place.names()
     remaining = [source for source in sources if summary_name(source) not in stored]
-    mapped = Mapped(len(sources), len(sources) - len(remaining))
+    mapped = MapProgress(len(sources), len(sources) - len(remaining))
     progress(mapped)
     summaries_by_source: dict[str, list[str]] = {}
     for name in stored:

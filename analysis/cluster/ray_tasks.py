@@ -16,7 +16,7 @@ from sawtooth.analysis.cluster.storage import SourceVersion
 from sawtooth.ingest.errors import UsageError
 
 RETRIES = 3  # Ray starts a task again up to this many times if its worker or node died.
-AT_A_TIME = 1_000  # Limit of submitted tasks, because Ray uses memory for each waiting task.
+MAX_SUBMITTED_TASKS = 1_000  # Limit of submitted tasks, because Ray uses memory for each waiting task.
 # The first setting stops Ray's usage reports. The second gives Ray's workers the same priority as other processes.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 NOT_STARTED = "Ray did not start on this machine: {why} Run the command again, or without --engine ray."
@@ -38,7 +38,7 @@ def on_ray(
         while True:
             for source in remaining:
                 running[remote.remote(source, to)] = source
-                if len(running) >= AT_A_TIME:
+                if len(running) >= MAX_SUBMITTED_TASKS:
                     break
             if not running:
                 return

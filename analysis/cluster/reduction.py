@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.cluster.representatives import MOST, choose
-from sawtooth.analysis.cluster.stages import unequal
+from sawtooth.analysis.cluster.stages import unequal_work_cost
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.nulls import none_if_null
@@ -46,7 +46,7 @@ class JobOverview:
     * ``stragglers``, ``split``: their ``positions`` refer to ``ranks``.
     * ``representatives``: the positions of at most 16 typical or unusual ranks.
     * ``unmatched``: the number of communication calls without a partner on other ranks.
-    * ``slowdown``: as in ``stages.Unequal``; None for jobs without a pipeline or without a common end of the step.
+    * ``slowdown``: as in ``stages.UnequalWorkCost``; None for jobs without a pipeline or without a common end of the step.
     * ``groups``, ``schedule``: the job's process groups by kind, and its pipeline, as in ``run.job.Communication``.
     """
 
@@ -93,7 +93,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
         recorded = RecordedJob.from_rows(rows, len(ranks))
         stragglers = find_outliers(recorded, tables.losses_of, peers_of, numbers, hosts, step_ms)
         if (rows["name"] == SEND_RECEIVE).any() and have_common_step(rows, len(ranks)):
-            uneven = unequal(recorded, peers_of, numbers, hosts)
+            uneven = unequal_work_cost(recorded, peers_of, numbers, hosts)
         stragglers = stragglers or (uneven.stragglers if uneven else ())
         split = None if stragglers else split_of(recorded, peers_of, numbers, hosts, step_ms)
     if any(late.kernel_ratio is not None for late in stragglers):

@@ -27,7 +27,7 @@ F64 = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Unequal:
+class UnequalWorkCost:
     """The cost of unequal work for a pipeline.
 
     ``slowdown`` is the step time ÷ the step time with equal work. ``stragglers`` has the rank or stage that explains most of
@@ -38,9 +38,9 @@ class Unequal:
     stragglers: tuple[Straggler, ...]
 
 
-def unequal(
+def unequal_work_cost(
     job: RecordedJob, stages: Sequence[Sequence[int]], ranks: Sequence[int | None], hosts: Sequence[str | None]
-) -> Unequal | None:
+) -> UnequalWorkCost | None:
     """Return the cost of unequal work for ``job``.
 
     None if no step is counted or all ranks are in one stage. ``stages[p]`` lists the positions of all ranks in the stage of the
@@ -63,7 +63,7 @@ def unequal(
             default=None,
         )
     is_reported = late is not None and late.gain_ms >= max(MIN_EXPLAINED_SHARE * lost_ms, MIN_GAIN_SHARE * step_ms)
-    return Unequal(step_ms / ideal_ms if ideal_ms > 0 else 1.0, (late,) if late is not None and is_reported else ())
+    return UnequalWorkCost(step_ms / ideal_ms if ideal_ms > 0 else 1.0, (late,) if late is not None and is_reported else ())
 
 
 def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:

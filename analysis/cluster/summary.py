@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sawtooth.analysis.cluster.validation import unsound
+from sawtooth.analysis.cluster.validation import first_invalid_column
 from sawtooth.ingest.errors import SawtoothError
 
 SUMMARY_VERSION = 4  # Increase it when a row's format changes. ``map`` then makes the summaries again.
-ABOUT = "sawtooth_summary"
+METADATA_KEY = "sawtooth_summary"
 # Limits for one source: rows (devices of a process, or GPUs of a telemetry file), values of a column (calls of hours), and bytes.
 MAX_ROWS, MAX_VALUES, MAX_BYTES = 4096, 20_000_000, 1 << 30
 
@@ -88,7 +88,7 @@ def pack(rows: Sequence[Mapping[str, Any]]) -> bytes:
     # Arrow's own copy of the schema and the statistics would take half of a small file.
     with pq.ParquetWriter(sink, SCHEMA, compression="zstd", store_schema=False, write_statistics=False) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({ABOUT: str(SUMMARY_VERSION)})
+        writer.add_key_value_metadata({METADATA_KEY: str(SUMMARY_VERSION)})
     return bytes(sink.getvalue())
 
 
@@ -99,13 +99,13 @@ def unpack(content: bytes) -> pa.Table:
     """
     try:
         file = pq.ParquetFile(pa.BufferReader(content))
-        version = (file.metadata.metadata or {}).get(ABOUT.encode())
+        version = (file.metadata.metadata or {}).get(METADATA_KEY.encode())
         if version != str(SUMMARY_VERSION).encode() or file.schema_arrow.names != SCHEMA.names or _bomb(file.metadata):
             raise SawtoothError("This is not a summary of a rank that this version of Sawtooth made. Run sawtooth map again.")
         table = file.read().cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
         raise SawtoothError("This is not a summary of a rank.") from error
-    if column := unsound(table):
+    if column := first_invalid_column(table):
         raise SawtoothError(f"This summary was not made by Sawtooth, or was changed: column {column} has invalid values.")
     return table
 

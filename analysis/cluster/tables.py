@@ -14,7 +14,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.cluster.batch import is_whole
+from sawtooth.analysis.cluster.summary_file import is_intact
 from sawtooth.analysis.ranks.contention import Shape
 from sawtooth.analysis.ranks.missing_ranks import missing_ranks
 from sawtooth.analysis.ranks.stragglers.outliers import RankLosses
@@ -42,7 +42,7 @@ class JobTables:
     def __init__(self, path: Path) -> None:
         if not path.exists():
             raise NotFoundError(NOT_HERE)
-        if not is_whole(path):
+        if not is_intact(path):
             raise SawtoothError(DAMAGED)
         self._con = duckdb.connect(config={"memory_limit": MEMORY_LIMIT, "threads": 2})
         try:

@@ -13,11 +13,11 @@ from sawtooth.ingest.manifest import ID_PATTERN
 from sawtooth.ingest.typed import from_json
 
 KINDS = ("trace", "telemetry", "refused")
-FAR_NS = 1 << 62  # Largest time, 146 years. The sum of two such times still fits into 64 bits.
+MAX_TIME_NS = 1 << 62  # Largest time, 146 years. The sum of two such times still fits into 64 bits.
 LONG_MS = 1e12  # Longest step, or time lost in a step: 30 years.
 MAX_RANKS = 1 << 20  # Of a job. The largest known jobs have about 100,000.
 MAX_ELEMENTS = 1 << 50  # A collective's buffer has at most this many elements.
-LONGEST_TEXT = 1 << 16  # Bytes. The name of a kernel from a template has several thousand.
+MAX_TEXT_BYTES = 1 << 16  # Bytes. The name of a kernel from a template has several thousand.
 # Columns with a value in every row of a trace's device, and fields with a value in every list entry.
 OF_TRACE = ("id", "source", "pids", "step", "lost", "held_ms", "quiet", "beside", "call")
 OF_ENTRY = {
@@ -28,16 +28,16 @@ OF_ENTRY = {
 }
 # The smallest and largest valid value of each column.
 RANGES: dict[str, tuple[float, float]] = {
-    "rank": (0, MAX_RANKS), "world": (1, MAX_RANKS), "device": (0, 1 << 16), "first_ns": (-FAR_NS, FAR_NS), "bytes": (0, FAR_NS),
-    "step_ms": (0, LONG_MS), "run_ms": (0, LONG_MS), "work_ms": (0, LONG_MS), "held_ms": (0, LONG_MS), "step.start_ns": (-FAR_NS, FAR_NS), "step.end_ns": (-FAR_NS, FAR_NS), "lost.ms": (0, LONG_MS),
-    "quiet.ns": (0, FAR_NS), "quiet.calls": (0, 1 << 31), "call.start_ns": (-FAR_NS, FAR_NS), "call.dur_ns": (0, FAR_NS), "call.group_size": (0, MAX_RANKS),
-    "call.peer": (0, MAX_RANKS), "call.in_elements": (0, MAX_ELEMENTS), "call.out_elements": (0, MAX_ELEMENTS), "call.bytes": (0, FAR_NS),
+    "rank": (0, MAX_RANKS), "world": (1, MAX_RANKS), "device": (0, 1 << 16), "first_ns": (-MAX_TIME_NS, MAX_TIME_NS), "bytes": (0, MAX_TIME_NS),
+    "step_ms": (0, LONG_MS), "run_ms": (0, LONG_MS), "work_ms": (0, LONG_MS), "held_ms": (0, LONG_MS), "step.start_ns": (-MAX_TIME_NS, MAX_TIME_NS), "step.end_ns": (-MAX_TIME_NS, MAX_TIME_NS), "lost.ms": (0, LONG_MS),
+    "quiet.ns": (0, MAX_TIME_NS), "quiet.calls": (0, 1 << 31), "call.start_ns": (-MAX_TIME_NS, MAX_TIME_NS), "call.dur_ns": (0, MAX_TIME_NS), "call.group_size": (0, MAX_RANKS),
+    "call.peer": (0, MAX_RANKS), "call.in_elements": (0, MAX_ELEMENTS), "call.out_elements": (0, MAX_ELEMENTS), "call.bytes": (0, MAX_TIME_NS),
     "call.sends": (0, 1 << 15),
-    "call.receives": (0, 1 << 15), "call.step": (-1, 1 << 15), "call.exposed_ns": (0, FAR_NS), "call.exposed_from_ns": (0, FAR_NS),
+    "call.receives": (0, 1 << 15), "call.step": (-1, 1 << 15), "call.exposed_ns": (0, MAX_TIME_NS), "call.exposed_from_ns": (0, MAX_TIME_NS),
 }  # fmt: skip
 
 
-def unsound(table: pa.Table) -> str | None:
+def first_invalid_column(table: pa.Table) -> str | None:
     """Return the first column with an invalid value, such as ``call.dur_ns``; None if all are valid.
 
     ``table`` has the schema ``summary.SCHEMA``.
@@ -66,7 +66,7 @@ def unsound(table: pa.Table) -> str | None:
 
 
 def _too_long(column: pa.Array) -> bool:
-    return pa.types.is_string(column.type) and (pc.max(pc.binary_length(column)).as_py() or 0) > LONGEST_TEXT
+    return pa.types.is_string(column.type) and (pc.max(pc.binary_length(column)).as_py() or 0) > MAX_TEXT_BYTES
 
 
 def _outside(column: pa.Array, lowest: float, highest: float) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sawtooth.analysis.metrics.reading import Reading, missing, worst
+from sawtooth.analysis.metrics.reading import Reading, lowest_trust, missing
 from sawtooth.analysis.run.audit import AuditRow, audit
 from sawtooth.analysis.run.model import RunResult
 
@@ -55,4 +55,4 @@ def _mean(readings: Sequence[Reading], runs: int) -> Reading:
     if lacking or len(readings) < runs:
         return missing(lacking or NOT_COUNTED)
     mean = math.fsum(reading.value for reading in readings if reading.value is not None) / runs
-    return Reading(mean, trust=worst(*(reading.trust for reading in readings)), notes=readings[0].notes)
+    return Reading(mean, trust=lowest_trust(*(reading.trust for reading in readings)), notes=readings[0].notes)

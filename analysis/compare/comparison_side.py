@@ -14,7 +14,7 @@ from sawtooth.analysis.compare.changed.setup_traits import ReadBack, Trait, trai
 from sawtooth.analysis.compare.matching import PerStepWork
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.metrics.step_sources import StepSource
-from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
+from sawtooth.analysis.metrics.step_time import MAX_PROFILE_DIFFERENCE
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.replay import store as replay_store
@@ -178,7 +178,7 @@ def _measurement(run: RunResult, library: Library) -> MeasuredSteps:
         )
     steps = lead.device_step_ms
     estimate, mean = lead.best.estimate.value, lead.best.mean_ms
-    if estimate is not None and mean is not None and abs(estimate - mean) > AGREES_WITHIN * mean:
+    if estimate is not None and mean is not None and abs(estimate - mean) > MAX_PROFILE_DIFFERENCE * mean:
         with open_rank(library, lead) as view:
             steps = _replayed_steps(view, lead) or steps
     marks = _marks(lead)

@@ -11,8 +11,8 @@ from sawtooth.analysis.units import in_words, percent
 
 # Allowed relative difference between B ÷ A of the profiles and B ÷ A of the runs. For large changes, the logarithms of the ratios
 # are compared. Beyond this difference, the profile's change does not represent the run's.
-DISAGREES = 0.10
-SAME = 0.005  # The replay reproduces a recorded step to half a percent, so the sign of a smaller change means nothing.
+MAX_RATIO_DIFFERENCE = 0.10
+MIN_CHANGE = 0.005  # The replay reproduces a recorded step to half a percent, so the sign of a smaller change means nothing.
 
 
 def disagreement(
@@ -33,9 +33,9 @@ def disagreement(
         return None
     profile = (float(a_ns) / 1e6, float(b_ns) / 1e6)
     moves = (b / a - 1, profile[1] / profile[0] - 1)
-    opposite = moves[0] * moves[1] < 0 and min(abs(move) for move in moves) > SAME
+    opposite = moves[0] * moves[1] < 0 and min(abs(move) for move in moves) > MIN_CHANGE
     run, profiled = (math.log1p(move) for move in moves)
-    if not opposite and abs(profiled - run) <= max(math.log1p(DISAGREES), DISAGREES * abs(run)):
+    if not opposite and abs(profiled - run) <= max(math.log1p(MAX_RATIO_DIFFERENCE), MAX_RATIO_DIFFERENCE * abs(run)):
         return None
     measured = " and ".join(STEP_SOURCES[source].name for source in dict.fromkeys((*sources[0], *sources[1])))
     costs = [_longer(p / t - 1) for p, t in zip(profile, (a, b), strict=True)]
@@ -47,10 +47,10 @@ def disagreement(
 
 
 def _longer(move: float) -> str:
-    return "as long as" if abs(move) < SAME else f"{percent(abs(move))} {'longer' if move > 0 else 'shorter'} than"
+    return "as long as" if abs(move) < MIN_CHANGE else f"{percent(abs(move))} {'longer' if move > 0 else 'shorter'} than"
 
 
 def _move_in_words(move: float) -> str:
     if move > 1:
         return f"{1 + move:.3g} times as long"
-    return "as long" if abs(move) < SAME else f"{percent(abs(move))} {'more' if move > 0 else 'less'} time"
+    return "as long" if abs(move) < MIN_CHANGE else f"{percent(abs(move))} {'more' if move > 0 else 'less'} time"

@@ -18,9 +18,9 @@ from sawtooth.analysis.units import in_memory, in_words, significant
 from sawtooth.ingest.errors import UsageError
 
 PASSED, REGRESSED, COULD_NOT_JUDGE = 0, 1, 2
-BEST = "best_step_time_ms"
+STEP_TIME_KEY = "best_step_time_ms"
 # Factor between two step times from traces. No recorded pair that differed by this factor had the wrong direction.
-GROSS = 3.0
+CLEAR_FACTOR = 3.0
 _PATTERN = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+\-−])\s*(\d+(?:\.\d+)?|\.\d+)\s*(.*?)\s*")
 UNITS: dict[str, dict[str, float]] = {
     "ms": {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3},
@@ -133,7 +133,11 @@ def _judge(comparison: Comparison, gate: Gate) -> GateOutcome:
     worse = amount if gate.direction == "rise" else -amount
     a, b = (WORDS[metric.unit](value) for value in (change.a.value, change.b.value))
     sentence = f"{metric.label} went from {a} to {b}{f' ({amount:+.2%})' if gate.relative else ''}"
-    return _step_time(comparison, gate, worse, sentence) if gate.key == BEST else _outcome_of_sentence(gate, worse, sentence)
+    return (
+        _step_time(comparison, gate, worse, sentence)
+        if gate.key == STEP_TIME_KEY
+        else _outcome_of_sentence(gate, worse, sentence)
+    )
 
 
 def _outcome_of_sentence(gate: Gate, worse: float, sentence: str) -> GateOutcome:
@@ -149,7 +153,9 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
     """
     word = comparison.verdict
     if worse > gate.limit and not word.shown and _is_gross(comparison, gate):
-        estimated = f"{sentence}. The size is uncertain, but no estimate has missed the direction by a factor of {GROSS:g}."
+        estimated = (
+            f"{sentence}. The size is uncertain, but no estimate has missed the direction by a factor of {CLEAR_FACTOR:g}."
+        )
         return GateOutcome(gate, REGRESSED, f"{gate.text}: failed. {estimated}")
     if word.word == "inconclusive":
         return GateOutcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {sentence}. {word.why}")
@@ -161,7 +167,7 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
             f"{gate.text}: could not be judged. {sentence}, beyond the limit, but this change is not certain. {word.why}",
         )
     outcome = _outcome_of_sentence(gate, worse, sentence)
-    unseen = _unseen(comparison, gate) if outcome.code == PASSED and not word.shown else None
+    unseen = _resolution_problem(comparison, gate) if outcome.code == PASSED and not word.shown else None
     return replace(outcome, sentence=f"{outcome.sentence} {unseen}") if unseen is not None else outcome
 
 
@@ -173,10 +179,10 @@ def _is_gross(comparison: Comparison, gate: Gate) -> bool:
     a, b = comparison.best.a, comparison.best.b
     if comparison.unrelated or not a or not b:
         return False
-    return (b / a if gate.direction == "rise" else a / b) >= GROSS
+    return (b / a if gate.direction == "rise" else a / b) >= CLEAR_FACTOR
 
 
-def _unseen(comparison: Comparison, gate: Gate) -> str | None:
+def _resolution_problem(comparison: Comparison, gate: Gate) -> str | None:
     """Return a sentence if these recordings could not show a change as small as the gate's limit.
 
     Return None if they could.

@@ -46,7 +46,7 @@ class Record:
     covered: int = 0
 
 
-def follows(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | None:
+def run_before(manifest: Manifest, manifests: Sequence[Manifest]) -> Manifest | None:
     """Return the run that ``manifest`` follows by its tag ``after=NAME`` (or id), or None without one.
 
     ``manifests`` are newest first. If several runs have that name, the newest is returned.

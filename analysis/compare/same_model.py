@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, common_share, other_layers
 from sawtooth.analysis.compare.changed.resized import resized_layers
-from sawtooth.analysis.compare.changed.same_program import HARDLY_ANY, shared_kernels
+from sawtooth.analysis.compare.changed.same_program import MIN_SHARED_SHARE, shared_kernels
 from sawtooth.analysis.compare.comparison_side import Side
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS
 from sawtooth.analysis.compare.significance.measured_steps import mean_of_all
@@ -16,7 +16,7 @@ from sawtooth.analysis.compare.significance.measured_steps import mean_of_all
 # Share of equal product shapes. Another batch size leaves only the weights' shapes equal, which are a third to a half
 # of all shapes.
 ONE_SHAPE = 0.8
-FAR_MORE_WORK = 100  # Times: ten times the width. Another batch size leaves the weights equal.
+MAX_WORK_RATIO = 100  # Times: ten times the width. Another batch size leaves the weights equal.
 
 
 class Models(NamedTuple):
@@ -38,7 +38,7 @@ def models_of(a: Side, b: Side) -> Models:
     share = common_share(a.products, b.products)
     if share is None:
         kernels = shared_kernels(a.kernels, b.kernels)
-        by_kernels = kernels is not None and kernels < HARDLY_ANY
+        by_kernels = kernels is not None and kernels < MIN_SHARED_SHARE
         return Models(one_shape=False, other=by_kernels or _nothing_in_common(a, b), by_kernels=by_kernels)
     if sizes := _resized_layers(a, b):
         return Models(one_shape=True, other=False, resized=sizes)
@@ -61,7 +61,7 @@ def _nothing_in_common(a: Side, b: Side) -> bool:
     ratio = _work_ratio(a, b)
     return (
         ratio is not None
-        and ratio > FAR_MORE_WORK
+        and ratio > MAX_WORK_RATIO
         and not set(a.products) & set(b.products)
         and other_layers(a.weights, b.weights)
     )

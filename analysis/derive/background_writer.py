@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Self
 
 
-class Storing:
+class BackgroundWriter:
     """Stores tables in order on its own thread, while the next ones are computed.
 
     DuckDB and numpy both release the interpreter lock, so the two threads run in parallel.

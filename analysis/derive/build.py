@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.derive import tables, timeline_sums
-from sawtooth.analysis.derive.background_writer import Storing
+from sawtooth.analysis.derive.background_writer import BackgroundWriter
 from sawtooth.analysis.derive.classes import AllClasses, Classes, load_signatures
-from sawtooth.analysis.derive.layout import FEW_EVENTS, derived_layout, events_of
+from sawtooth.analysis.derive.layout import MAX_EVENTS_WITHOUT_SUMS, derived_layout, events_of
 from sawtooth.analysis.derive.lost import ledger
 from sawtooth.analysis.derive.lost.losses import Losses
 from sawtooth.analysis.derive.modules import ModuleWork, module_table
@@ -94,12 +94,12 @@ def _write(recording_file: Path, temporary: Path) -> None:
         attach_new(con, temporary, "d", derived_layout(), "d.main,r.main")  # The views read both databases.
         con.execute("USE r")  # only the writing connection has the derived file in its search path
         if kind == "trace":
-            with con.cursor() as stored, Storing() as storing:
+            with con.cursor() as stored, BackgroundWriter() as storing:
                 _Deriving(con, stored, storing).run()  # This frees the computed data before `storing` finishes.
         con.execute("USE memory")
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")
-        if events <= FEW_EVENTS:
+        if events <= MAX_EVENTS_WITHOUT_SUMS:
             give_back(con)
             return
     except BaseException:
@@ -119,7 +119,7 @@ class _Deriving:
     While one part is explained, the next part is read, and another thread stores finished tables.
     """
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: Storing) -> None:
+    def __init__(self, con: duckdb.DuckDBPyConnection, stored: duckdb.DuckDBPyConnection, storing: BackgroundWriter) -> None:
         stored.execute(SEARCH_BOTH_FILES)
         self._con, self._stored, self._storing = con, stored, storing
         self._signatures, self._device, self._decided = load_signatures(con), _device(con), dict[Any, Any]()

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.classes import Classes, Signatures
 from sawtooth.analysis.derive.events import I64, TraceEvents
-from sawtooth.analysis.derive.operators import nearest
+from sawtooth.analysis.derive.operators import nearest_marked_operator
 from sawtooth.analysis.derive.recompute import is_recomputed_work
 from sawtooth.analysis.derive.steps.device import STATUS_NAMES, DeviceSteps
 from sawtooth.analysis.distinct_rows import distinct_rows
@@ -53,7 +53,7 @@ def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: C
     by_name = np.array([is_flop_operator(name) for name in events.names] or [False])
     counted = by_name[ops.name] & ~ops.annotation if len(ops) else np.zeros(0, bool)
     carrier = outermost(ops.parent, counted)
-    carrier_of = nearest(carrier, ops.parent, events.gpu.cpu_op)
+    carrier_of = nearest_marked_operator(carrier, ops.parent, events.gpu.cpu_op)
     use = np.zeros(len(ops), np.int8)  # index in USES; the maximum over an operator's kernels
     product = (carrier_of >= 0) & classes.among("category", FLOP_CATEGORIES)
     use[carrier_of[product & classes.among("tensor_cores", ("unknown",))]] = USES.index("unknown")

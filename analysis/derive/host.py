@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import CpuOps, TraceEvents
 from sawtooth.analysis.intervals import Intervals, assign_layers, union
-from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, OnHost
+from sawtooth.analysis.knowledge.causes import CAUSES, HOST_CAUSES, HostSigns
 from sawtooth.analysis.knowledge.host_names import COMPUTES_AT_LEAST_NS, ENGINE_OP
 from sawtooth.analysis.replay.simulation import I32, I64
 
@@ -30,7 +30,7 @@ DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
 LOADS_AT_LEAST_NS = 500_000  # In ns. A launch into a queue with room takes this long only if it loads code.
 LOADS_TIMES_USUAL = 50  # A launch that loads code is also this many times longer than the usual launch.
 PYTHON_CALL_NS = 700  # Cost of recording one Python call: measured 0.3 to 1.2 µs, longest in compiled code.
-FEW_NAMES = 500  # Usual names of a trace without Python calls. All ranks have the same ones.
+USUAL_NAME_COUNT = 500  # Usual names of a trace without Python calls. All ranks have the same ones.
 CONCURRENT_SHARE = 0.2  # Above this share of overlapping launches, a thread works in parallel with the main line.
 
 
@@ -125,11 +125,11 @@ class CauseTimeline:
 
 def matches_of(names: list[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     """Return, by name id, whether ``pattern`` is found in the name."""
-    search = _matches if len(names) <= FEW_NAMES else _matches.__wrapped__
+    search = _matches if len(names) <= USUAL_NAME_COUNT else _matches.__wrapped__
     return np.array([search(pattern, name) for name in names] or [False], dtype=bool)
 
 
-@lru_cache(40 * FEW_NAMES)  # about 40 patterns search each name
+@lru_cache(40 * USUAL_NAME_COUNT)  # about 40 patterns search each name
 def _matches(pattern: re.Pattern[str], name: str) -> bool:
     return pattern.search(name) is not None
 
@@ -199,7 +199,7 @@ def cause_timeline(
     py_here = lines.of_thread[facts.python_thread] == line if len(facts.python_thread) else np.zeros(0, dtype=bool)
     any_line = np.ones(len(facts.overhead_name), bool)
 
-    def spans_of(on_host: OnHost) -> list[tuple[I64, I64]]:
+    def spans_of(on_host: HostSigns) -> list[tuple[I64, I64]]:
         """Return the starts and ends of this line's events that match a cause's patterns."""
         sources = (
             (on_host.calls, calls.name, call_here, calls.start, calls.end),

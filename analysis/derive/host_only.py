@@ -68,8 +68,8 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     working = inside & ~ops.annotation & ~loading_op
     loop = _loop_thread(events, inside)
     loading = _clip(events, inside & loading_op & (ops.thread == loop), window)
-    operators = intervals.subtract(_clip(events, working & (ops.thread == loop), window), loading)
-    host_rest = intervals.subtract(intervals.subtract(window, loading), operators)
+    operators = intervals.difference(_clip(events, working & (ops.thread == loop), window), loading)
+    host_rest = intervals.difference(intervals.difference(window, loading), operators)
     communication, collective = _communication(events, inside, host_rest, window)
     in_workers = np.array([LOADS_IN_WORKERS in name for name in events.names], bool)[ops.name]
     other = (working | (inside & loading_op & in_workers)) & (ops.thread == loop)

@@ -13,7 +13,7 @@ from sawtooth.analysis.derive import timeline_sums as timeline_store
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
 _SQL = Path(__file__).with_name("derived.sql")
-FEW_EVENTS = 100_000  # Host and GPU events up to which a screen computes the sums in milliseconds.
+MAX_EVENTS_WITHOUT_SUMS = 100_000  # Host and GPU events up to which a screen computes the sums in milliseconds.
 
 LAUNCHED = f"""
 WITH inside AS (

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import I32, I64, CpuOps, TraceEvents
 from sawtooth.analysis.derive.flop_counts import FlopCounts
 from sawtooth.analysis.derive.host import HostFacts, matches_of
-from sawtooth.analysis.derive.operators import innermost, nearest, subtree_sums
+from sawtooth.analysis.derive.operators import innermost_interval, nearest_marked_operator, subtree_sums
 
 MODULE = re.compile(r"^nn\.Module: ")
 # Deepest nesting of backward passes. A recomputed forward pass has its own backward pass, and double backward adds another.
@@ -111,12 +111,12 @@ def _is_backward(ops: CpuOps) -> NDArray[np.bool_]:
 
 def _tree(events: TraceEvents, facts: HostFacts, is_module: NDArray[np.bool_], in_backward: NDArray[np.bool_]) -> ModuleTree:
     call = np.flatnonzero(is_module)
-    enclosing = nearest(is_module, facts.python_parent, facts.python_parent[call])
+    enclosing = nearest_marked_operator(is_module, facts.python_parent, facts.python_parent[call])
     caller = np.where(enclosing >= 0, np.searchsorted(call, enclosing), -1)
     thread, start, names = facts.python_thread[call], facts.python_start[call], facts.python_name[call]
     ops = events.ops
-    holder = innermost(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=start)
-    is_recomputed = (caller < 0) & (nearest(in_backward, ops.parent, holder) >= 0)
+    holder = innermost_interval(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=start)
+    is_recomputed = (caller < 0) & (nearest_marked_operator(in_backward, ops.parent, holder) >= 0)
     node = np.full(len(call), -1, np.int64)
     place: dict[tuple[int, int], int] = {}
     first: dict[int, int] = {}  # by name: the module's node in forward
@@ -188,8 +188,10 @@ def _owner(
     node, backward = np.full(len(moment), -1, np.int64), np.zeros(len(moment), bool)
     row = np.arange(len(moment))
     for depth in range(NESTED_BACKWARDS):
-        call = innermost(thread=tree.thread, start=tree.start, end=tree.end, parent=tree.caller, at_thread=thread, at=moment)
-        enclosing = nearest(in_backward, ops.parent, op)
+        call = innermost_interval(
+            thread=tree.thread, start=tree.start, end=tree.end, parent=tree.caller, at_thread=thread, at=moment
+        )
+        enclosing = nearest_marked_operator(in_backward, ops.parent, op)
         inside = (call >= 0) & ((enclosing < 0) | (tree.start[call] >= ops.start[enclosing] if len(ops) else True))
         node[row[inside]] = tree.node[call[inside]]
         if depth == 0:

@@ -49,7 +49,7 @@ def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
     return result
 
 
-def nearest(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
+def nearest_marked_operator(marked: NDArray[np.bool_], parent: I64, start_at: I64) -> I64:
     """Return, for each operator id, the nearest ``marked`` operator (itself or an ancestor), else -1."""
     ancestor = np.where(marked, np.arange(len(marked)), parent)
     while len(rows := np.flatnonzero((ancestor >= 0) & ~marked[np.maximum(ancestor, 0)])):
@@ -157,7 +157,9 @@ def operator_table(parts: list[Sums]) -> pd.DataFrame:
     return pd.DataFrame(sums).assign(signature_id=nullable(sums["signature_id"]))
 
 
-def innermost(thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_thread: NDArray[np.int32], at: I64) -> I64:
+def innermost_interval(
+    thread: NDArray[np.int32], start: I64, end: I64, parent: I64, at_thread: NDArray[np.int32], at: I64
+) -> I64:
     """Return the id of the innermost interval of a thread that contains each moment; -1 if there is none.
 
     Ids must be ordered by start.

@@ -11,7 +11,7 @@ from pathlib import Path
 import duckdb
 
 from sawtooth.analysis.derive.build import MEMORY_MB, ensure_derived, memory_limit
-from sawtooth.analysis.derive.layout import FEW_EVENTS, events_of, sum_statements
+from sawtooth.analysis.derive.layout import MAX_EVENTS_WITHOUT_SUMS, events_of, sum_statements
 from sawtooth.ingest.database import CORES, attach_new, borrow, quote, read_rows
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.files import commit, draft
@@ -43,7 +43,7 @@ def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
     source = folder.recording_file(recording_id)
     try:
         ((events, operations),) = read_rows(source, f"SELECT {events_of()}, (SELECT count(*) FROM gpu_ops)")
-        if events <= FEW_EVENTS or read_rows(derived, _STORED_WITHIN):
+        if events <= MAX_EVENTS_WITHOUT_SUMS or read_rows(derived, _STORED_WITHIN):
             return None
         with draft(target.parent) as temporary:
             _write(source, derived, temporary, memory_limit(operations))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import duckdb
 
 CELLS = 32_768  # Most cells: a tile that reads slices covers at most 1,024 columns of half a cell, or 1/64 of the recording.
-DEEPEST = 999  # Deeper Python calls exceed the interpreter's own limit and come from a damaged trace.
+MAX_DEPTH = 999  # Deeper Python calls exceed the interpreter's own limit and come from a damaged trace.
 NAME_CELLS = 512  # Fewer, because each cell has a row per name: 100 names make up to 51,200 rows.
 
 # Every slice of the timeline: id (in its own table), device, lane (stream or thread), depth (number of enclosing slices), kind,
@@ -116,7 +116,7 @@ def store_depths(con: duckdb.DuckDBPyConnection) -> None:
         calls_of_thread = np.flatnonzero(np.asarray(calls["thread"]) == thread)
         start, end = np.asarray(calls["start"])[calls_of_thread], np.asarray(calls["end"])[calls_of_thread]
         depth[calls_of_thread] = np.arange(len(calls_of_thread)) - np.searchsorted(np.sort(end), start, side="right")
-    frame = pd.DataFrame({"python_call_id": calls["id"], "depth": np.clip(depth, 0, DEEPEST).astype(np.uint16)})
+    frame = pd.DataFrame({"python_call_id": calls["id"], "depth": np.clip(depth, 0, MAX_DEPTH).astype(np.uint16)})
     con.register("incoming", frame)
     con.execute("INSERT INTO d.python_depths BY NAME SELECT * FROM incoming")
     con.unregister("incoming")

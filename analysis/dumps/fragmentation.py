@@ -32,7 +32,7 @@ class Fragmentation:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedAllocation:
     """An allocation that failed: its ``size`` and the memory at that time, in bytes.
 
     ``cached_free_bytes`` and ``largest_free_bytes`` are the free cache of its stream, ``other_streams_bytes`` the free cache of
@@ -74,7 +74,7 @@ def fragmentation_of(segments: Sequence[Segment]) -> Fragmentation:
 
 def failed_at(
     at: int, events: Sequence[AllocationEvent], segments: Sequence[Segment], allocations: Sequence[Allocation]
-) -> Failed:
+) -> FailedAllocation:
     """Return the failed allocation of event ``at``, with the cache's state at that event."""
     event = events[at]
     large = event.size > SMALL_BYTES
@@ -90,7 +90,7 @@ def failed_at(
             other += sum(pieces)
     driver = event.device_free or 0
     largest = max(gaps, default=0)
-    return Failed(
+    return FailedAllocation(
         event.size, driver, sum(gaps), largest, other, sum(size for _, size in live),
         max(largest, driver // GRANULE_BYTES * GRANULE_BYTES), purpose_of(frames_of(event.frames), lasts=False),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sawtooth.analysis.dumps.fragmentation import Failed, Fragmentation, failed_at, fragmentation_of
+from sawtooth.analysis.dumps.fragmentation import FailedAllocation, Fragmentation, failed_at, fragmentation_of
 from sawtooth.analysis.dumps.stacks import BEFORE, Purpose, frames_of, purpose_of
 from sawtooth.ingest.dumps.memory_snapshot import AllocationEvent, Annotation, Segment, Snapshot
 
@@ -58,7 +58,7 @@ class DeviceMemory:
     modules: tuple[Holder, ...]
     stacks: tuple[Holder, ...]
     fragmentation: Fragmentation
-    failed: tuple[Failed, ...]
+    failed: tuple[FailedAllocation, ...]
     curve: tuple[tuple[float, int], ...]
 
 

@@ -196,7 +196,7 @@ def grouped_rows(work: GpuWork, by: Grouping, chosen: pd.DataFrame) -> pd.DataFr
     return table.drop(columns=_SUMS).sort_values(["ms", "name"], ascending=[False, True], ignore_index=True)
 
 
-def nested(work: GpuWork, outer: Grouping, inner: Grouping) -> pd.DataFrame:
+def own_time_by_two_groupings(work: GpuWork, outer: Grouping, inner: Grouping) -> pd.DataFrame:
     """Return own time by two groupings at once.
 
     Columns: ``outer``, ``inner``, ms per step, and the owner of most of this time.

@@ -49,7 +49,7 @@ Row = dict[str, Any]  # Row of evidence. A row with start_ns and end_ns links to
 ThresholdFor = Literal["cost", "gain", "larger", "both"]  # What the rule's threshold is compared with; see ``Evidence``.
 
 
-class Predicted(NamedTuple):
+class PredictedStep(NamedTuple):
     """A step time in ms that a rule predicts itself, with its interval if known."""
 
     ms: float
@@ -92,7 +92,7 @@ class Evidence:
     cost_ms: float | None = None
     threshold_for: ThresholdFor = "cost"
     share: float | None = None
-    predicted: Predicted | None = None
+    predicted: PredictedStep | None = None
     confidence: Confidence = "medium"
     severity: Severity | None = None
     at_most: Severity | None = None

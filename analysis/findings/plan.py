@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit
-from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
+from sawtooth.analysis.replay.whatif import GPU_LIMITED_STEP_DIFFERENCE, WhatIf
 from sawtooth.analysis.run.model import NO_GAIN, Finding, PlanStep, may_gain_nothing
 
 
@@ -35,7 +35,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
             now_ms = steps[-1].predicted_step_ms if steps else best.ms
             after_ms = whatif.predict_ms(best, edits)
             predicted_range = whatif.predict_range_ms(best, edits) if after_ms and after_ms * NO_GAIN < now_ms else None
-            if after_ms is None or predicted_range is None or predicted_range[1] * (1 + RUNS_DIFFER) >= high_ms:
+            if after_ms is None or predicted_range is None or predicted_range[1] * (1 + GPU_LIMITED_STEP_DIFFERENCE) >= high_ms:
                 remaining.append(finding)  # Not surely faster.
                 continue
             prediction = whatif.range_of_another_run_ms(best, edits, predicted_range)
@@ -47,7 +47,7 @@ def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Findin
                     PlanStep(finding.rule, now_ms, after_ms, *prediction), steps, whatif.least_ms(best, edits)
                 )
             )
-            applied, high_ms = edits, predicted_range[1] * (1 + RUNS_DIFFER)
+            applied, high_ms = edits, predicted_range[1] * (1 + GPU_LIMITED_STEP_DIFFERENCE)
             included |= {f.rule for f in needed_before(finding, findings) if f.rule in finding.enabled_by}
         candidates = remaining
     return tuple(_with_needed(steps, findings))

@@ -16,8 +16,10 @@ from sawtooth.analysis.units import in_words, percent
 # The trace shows the capture if this share of the launched operations is captured, or if capturing takes this share of the time.
 # With one replay of the captured graph, half of the operations run. A loop that captures only sometimes runs most operations.
 MOSTLY = 0.5
-SOME = 0.05  # Below this share of the time, a capture hardly changes the GPU's idle time.
-FEWEST = 20  # Fewer captured launches are ignored: a graph of fewer kernels saves nothing, so the capture has another purpose.
+MIN_CAPTURE_SHARE = 0.05  # Below this share of the time, a capture hardly changes the GPU's idle time.
+MIN_LAUNCHES = (
+    20  # Fewer captured launches are ignored: a graph of fewer kernels saves nothing, so the capture has another purpose.
+)
 # Launches in the host's time of the counted steps, or in the whole recording if no step counts. Launches of all threads count,
 # because autograd launches from its own thread. A capture without an end lasts until the recording ends.
 _LAUNCHES = """WITH named AS (SELECT c.start_ns, c.gpu_ops, n.name FROM runtime_calls c JOIN names n USING (name_id)),
@@ -45,7 +47,7 @@ ADVICE = "Profile after the capture, when the graph is replayed."
 def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     """Yield the failed check if much of the counted steps' work was captured instead of run."""
     captured, launched = (int(count) for count in recording.rows(_LAUNCHES, {"device": device})[0])
-    if captured < FEWEST:
+    if captured < MIN_LAUNCHES:
         return
     ns, window_ns = (int(sum_ns) for sum_ns in recording.rows(_TIME, {"device": device})[0])
     share = ns / window_ns if window_ns else 0.0
@@ -54,6 +56,6 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         if captured <= MOSTLY * launched:
             sentence = f"Capturing a CUDA graph takes {in_words(ns / 1e6)} of {in_words(window_ns / 1e6)} ({percent(share)}). The GPU is idle by design during this time."
         yield FailedCheck("captures_graph", captured, sentence, ADVICE, HEADLINE, "error", EVIDENCE, WITHHELD)
-    elif share > SOME:
+    elif share > MIN_CAPTURE_SHARE:
         sentence = f"Capturing a CUDA graph takes {percent(share)} of the time ({in_words(ns / 1e6)}). The GPU is idle by design during this time."
         yield FailedCheck("captures_graph", captured, sentence, ADVICE, evidence=("gpu_records",), effects=OF_DEVICE_TIME)

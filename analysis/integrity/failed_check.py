@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sawtooth.analysis.metrics.mfu import LOWER_BOUND, UPPER_BOUND
-from sawtooth.analysis.metrics.reading import Reading, lowered, missing
+from sawtooth.analysis.metrics.reading import Reading, missing, with_caution
 from sawtooth.analysis.metrics.registry import METRICS
 
 # Effect of a check on a metric: withheld, a lower or upper bound, or less trust.
@@ -53,7 +53,7 @@ def _weaken(key: str, reading: Reading, effect: Effect, reason: str) -> Reading:
     if effect == "unknown":
         return missing(reason)
     if effect == "caution":
-        return lowered(reading, reason)
+        return with_caution(reading, reason)
     low, high = (reading.value, METRICS[key].high) if effect == "least" else (METRICS[key].low, reading.value)
     note = f"{LOWER_BOUND if effect == 'least' else UPPER_BOUND}: {reason}"
     return replace(reading, trust="unusable", notes=(note, *reading.notes), low=low, high=high, bound=effect)

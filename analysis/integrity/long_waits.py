@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
-from sawtooth.analysis.integrity.lost_records import EVIDENCE, FEWER, OF_GPU_RECORDS
+from sawtooth.analysis.integrity.lost_records import EVIDENCE, OF_GPU_RECORDS, RECORD_FEWER_STEPS
 from sawtooth.analysis.integrity.times import OF_DEVICE_TIME
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
@@ -30,7 +30,7 @@ tails AS (SELECT w.end_ns - greatest(e.end_ns, w.start_ns) AS ns FROM waits w AS
     AND NOT exists (FROM named WHERE regexp_matches(name, 'LaunchHostFunc|AddCallback|WaitValue')))
 SELECT count(*), coalesce(sum(ns), 0), (SELECT coalesce(sum(end_ns - start_ns), 0) FROM times), (SELECT count(*) FROM counted) FROM tails WHERE ns > {LONG_NS}"""
 HEADLINE = "The GPU ran work that is not recorded. Record again."
-ADVICE = f"{FEWER} If another process uses the GPU, stop it first."
+ADVICE = f"{RECORD_FEWER_STEPS} If another process uses the GPU, stop it first."
 
 
 def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:

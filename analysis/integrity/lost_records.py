@@ -15,10 +15,14 @@ from sawtooth.analysis.units import percent
 TOLERATED = 0.002
 # With fewer complete steps, the numbers are less certain: the first step after a gap in the records does not count fully, and the
 # next two show no spread.
-FEW = 4
-DIFFERENT = 0.05  # Host times per step that differ by more than this share lower the trust, as between profile and estimate.
-ABOUT_HALF = (0.45, 0.55)
-FEWER = "Record again with fewer steps and without Python stacks. The profiler drops records if its buffers overflow."
+MIN_COMPLETE_STEPS = 4
+MAX_HOST_TIME_DIFFERENCE = (
+    0.05  # Host times per step that differ by more than this share lower the trust, as between profile and estimate.
+)
+HALF_RANGE = (0.45, 0.55)
+RECORD_FEWER_STEPS = (
+    "Record again with fewer steps and without Python stacks. The profiler drops records if its buffers overflow."
+)
 NODES = "Record again with `nsys profile --cuda-graph-trace=node --trace=cuda,nvtx --output=run python train.py`. A newer CUDA driver also helps; this one does not record kernels inside CUDA graphs."
 COUNTERS = "Record again with fewer steps, while no other profiler (DCGM profiling, Nsight) uses the GPU."
 
@@ -64,30 +68,32 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
             headline, advice = "The kernels of CUDA graphs are missing. Record their nodes too.", NODES
         elif 2 * facts.lost_unseen > facts.lost_launches:
             statement = f"Operators launched at least {facts.lost_launches:,} fewer GPU operations than in other steps with the same inputs"
-            headline, advice = "Launches and their kernels are missing. Record again with fewer steps.", FEWER
+            headline, advice = "Launches and their kernels are missing. Record again with fewer steps.", RECORD_FEWER_STEPS
         else:
             statement = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record"
             headline = f"{_share(facts.lost_share)} of the GPU's records are missing. Record again with fewer steps."
-            advice = FEWER
+            advice = RECORD_FEWER_STEPS
         sentence = f"{statement}. The profiler lost them."
         return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, advice, headline, "error", EVIDENCE, effects)
     if facts.lost_launches:
         sentence = f"{facts.lost_launches:,} of {launched:,} GPU operations have no record. The profiler lost them."
         caution: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution")
-        return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, FEWER, effects=caution)
+        return FailedCheck("gpu_records_missing", facts.lost_launches, sentence, RECORD_FEWER_STEPS, effects=caution)
     sentence = f"{facts.lacking_steps} of {steps} steps lack records of the GPU for {facts.lost_anywhere:,} launches. No number here includes these steps."
     if not facts.lacking_steps:
         sentence = (
             f"Outside of the steps, {facts.lost_anywhere:,} launches have no record on the GPU. No number here includes them."
         )
-    few_complete = facts.lacking_steps > 0 and steps - facts.lacking_steps < FEW
-    if not few_complete and facts.lacking_differ_by > DIFFERENT:
+    few_complete = facts.lacking_steps > 0 and steps - facts.lacking_steps < MIN_COMPLETE_STEPS
+    if not few_complete and facts.lacking_differ_by > MAX_HOST_TIME_DIFFERENCE:
         few_complete, sentence = (
             True,
             f"{sentence} Host times show that they differ from the counted steps, so the run's numbers may be different.",
         )
     doubts: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, "best_step_time_ms"), "caution") if few_complete else {}
-    return FailedCheck("gpu_records_missing", facts.lost_anywhere, sentence, FEWER, severity="info", effects=doubts)
+    return FailedCheck(
+        "gpu_records_missing", facts.lost_anywhere, sentence, RECORD_FEWER_STEPS, severity="info", effects=doubts
+    )
 
 
 def check_without_records(launches: int, *, by_ranges: bool = False) -> FailedCheck | None:
@@ -119,4 +125,4 @@ def check_unread(events: int, sentence: str) -> FailedCheck | None:
 
 
 def _share(share: float) -> str:
-    return "Half" if ABOUT_HALF[0] <= share <= ABOUT_HALF[1] else percent(share) if share >= 0.01 else "Some"
+    return "Half" if HALF_RANGE[0] <= share <= HALF_RANGE[1] else percent(share) if share >= 0.01 else "Some"

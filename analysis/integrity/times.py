@@ -17,9 +17,9 @@ from sawtooth.analysis.units import in_words, percent
 
 EARLY_NS = 20_000  # After the profiler's own correction, the clocks of host and GPU agree to a few microseconds.
 EARLY_SHARE = 0.05  # A smaller share of early operations may be caused by retried launches or repeated correlation ids.
-LOOKED_AT = 200_000  # Largest number of operations that are checked. More would not make their share more certain.
-SHORTEST_NS = 500  # An empty kernel takes 1 µs on every GPU in use.
-FEWEST = 20  # With fewer kernels, or fewer events of the host, all of them may really be short.
+MAX_CHECKED_OPERATIONS = 200_000  # Largest number of operations that are checked. More would not make their share more certain.
+MIN_KERNEL_NS = 500  # An empty kernel takes 1 µs on every GPU in use.
+MIN_KERNELS = 20  # With fewer kernels, or fewer events of the host, all of them may really be short.
 # The shortest tenth of operators and calls ends at a duration below 6 µs in each of 90 intact traces, and in most below 1 µs.
 SLOWEST_NS = 30_000
 FASTEST_NS = 1_000  # The longest tenth of operators and calls begins at a duration above 6 µs in each of 150 intact traces.
@@ -29,11 +29,11 @@ MIN_EVENTS = 5
 NOTHING_SHARE = 0.01  # If more of the kernels last 0 ns, their times are missing, because no kernel takes 0 ns.
 CUT_DOUBT = 0.005  # If more of all operations were cut, the durations of other operations may be too long as well.
 FOREIGN_SHARE = 0.05  # Share of the GPU's time, the same as for operations without a launch.
-FEW_CUTS = 3  # Up to this many cut operations hardly change the busy share, because each was cut where it must end.
+MAX_HARMLESS_CUTS = 3  # Up to this many cut operations hardly change the busy share, because each was cut where it must end.
 CUT_SHARE = 0.2  # If more of all operations were cut, durations are wrong in general.
 
 _EARLY = f"""SELECT count(*) FILTER (g.start_ns < c.start_ns - {EARLY_NS}), count(*) FROM gpu_ops g JOIN runtime_calls c USING (call_id)
-WHERE g.device = $device AND g.gpu_op_id % greatest((SELECT count(*) FROM gpu_ops) // {LOOKED_AT}, 1) = 0"""
+WHERE g.device = $device AND g.gpu_op_id % greatest((SELECT count(*) FROM gpu_ops) // {MAX_CHECKED_OPERATIONS}, 1) = 0"""
 # A synchronization of the device waits for all work launched before it. In 165 intact traces, no operation ends after such a call
 # returns, except for one that ends 8 µs later. Each operation is compared with the first such call after its launch, only in traces
 # of one GPU, because the call waits for one GPU. The operation's start is compared, because a wrong duration is not a wrong clock.
@@ -59,7 +59,7 @@ OF_DEVICE_TIME: dict[str, Effect] = dict.fromkeys(
 )  # fmt: skip
 WITHHELD: dict[str, Effect] = dict.fromkeys((*OF_GPU_RECORDS, *OF_STEP_TIME), "unknown")
 CLOCKS = "Record again with the newest driver, because the profiler uses it to map the GPU's clock to the host's."
-ANOTHER = "Record again while no other program uses the GPU."
+RECORD_ALONE = "Record again while no other program uses the GPU."
 UNITS = "Write durations in microseconds, as torch.profiler does, or record again."
 SHORT_EVENTS = "Such events usually take a few microseconds."
 WRONG_UNIT = "Probably, their unit is not microseconds."
@@ -79,13 +79,13 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         sentence = f"Nine of ten operators and calls take more than {in_words(shortest / 1e6)}. {SHORT_EVENTS}"
         headline = f"The times are impossibly long. {WRONG_UNIT}"
         yield FailedCheck("times_too_long", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
-    if events >= FEWEST and longest < FASTEST_NS:
+    if events >= MIN_KERNELS and longest < FASTEST_NS:
         sentence = f"Nine of ten operators and calls take at most {longest:,.0f} ns. {SHORT_EVENTS}"
         headline = f"The times are impossibly short. {WRONG_UNIT}"
         yield FailedCheck("times_too_short", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
     yield from _doubtful(recording, device)
     median, kernels, operations = recording.rows(_KERNELS, {"device": device})[0]
-    if kernels >= FEWEST and median < SHORTEST_NS:
+    if kernels >= MIN_KERNELS and median < MIN_KERNEL_NS:
         sentence = f"Half of the kernels take at most {median:,.0f} ns, but even an empty kernel takes about 1,000 ns."
         headline = "The GPU's durations are impossibly short. Record again."
         yield FailedCheck("durations_too_short", kernels, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
@@ -94,7 +94,7 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
         sentence = f"{cut:,} GPU operations end after the next one of their stream begins, so their durations are wrong."
         headline = "The GPU's durations are impossibly long. Record again."
         yield FailedCheck("durations_too_long", cut, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)
-    elif cut > max(CUT_DOUBT * operations, FEW_CUTS):
+    elif cut > max(CUT_DOUBT * operations, MAX_HARMLESS_CUTS):
         sentence = f"{cut:,} GPU operations were cut at the start of the next one of their stream. Other durations may be too long as well."
         yield FailedCheck("durations_too_long", cut, sentence, UNITS, effects=OF_DEVICE_TIME)
 
@@ -112,7 +112,7 @@ def _doubtful(recording: Recording, device: int) -> Iterator[FailedCheck]:
             f"{foreign:,} GPU operations ({percent(foreign_ns / all_ns)} of the GPU's time) are on streams without any launch in the trace. "
             "They may belong to another process."
         )
-        yield FailedCheck("foreign_streams", foreign, sentence, ANOTHER, effects=OF_DEVICE_TIME)
+        yield FailedCheck("foreign_streams", foreign, sentence, RECORD_ALONE, effects=OF_DEVICE_TIME)
 
 
 def _disagree(count: int, statement: str) -> FailedCheck:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from sawtooth.analysis.knowledge.host_names import (
     ALLOCATOR_CALL,
+    ALLOCATOR_FRAME,
     COMPILE_CALL,
     COMPILE_OVERHEAD,
     COMPUTING,
@@ -31,14 +32,13 @@ ByWhom = Literal["your code", "the late rank", "nobody"]  # Who can change it; "
 
 
 @dataclass(frozen=True)
-class OnHost:
+class HostSigns:
     """How to recognize a cause on the launching thread by names.
 
-    The names are of runtime calls, operators and annotations, Python calls, and the profiler's own work. ``analysis/derive/host.py``
-    assigns a cause without patterns. An operator that matches ``computing`` counts only if it makes no GPU call and lasts
-    COMPUTES_AT_LEAST_NS, as the name does not show the device. ``slowed``: recording slows it. ``runs_ahead``: idle time in it
-    is charged to an earlier wait for the GPU, without which it would have run earlier. ``beside_graph``: the part that remains
-    if a CUDA graph launches each step; "between": only before it.
+    ``analysis/derive/host.py`` assigns a cause without patterns. An operator that matches ``computing`` counts only if it makes no
+    GPU call and lasts COMPUTES_AT_LEAST_NS, because the name does not show the device. ``slowed`` means that recording slows the
+    cause. Idle time in a cause that ``runs_ahead`` is charged to an earlier wait for the GPU. ``beside_graph`` is the part that
+    remains if a CUDA graph launches each step ("between": only the part before the graph).
     """
 
     calls: re.Pattern[str] | None = None
@@ -73,7 +73,7 @@ class Cause:
     evidence: Mapping[OwnerKey, str]
     waits_for: str | None = None
     across_ranks: str | None = None
-    on_host: OnHost | None = None
+    on_host: HostSigns | None = None
     removal: tuple[Removal, ...] = ()
     confidence: Confidence = "high"
     phase: str | None = None
@@ -100,7 +100,7 @@ CAUSES = (
         loses_to="the profiler itself",
         late_rank="the profiler",
         evidence={"idle": "The profiler stopped the host for {took}."},
-        on_host=OnHost(
+        on_host=HostSigns(
             overheads=re.compile(r"Activity Buffer Request|Buffer Flush|Instrumentation|Resource", re.IGNORECASE), slowed=False
         ),
     ),
@@ -115,7 +115,7 @@ CAUSES = (
         late_rank="its data loader",
         waits_for="It waits for the data loader.",
         evidence={"idle": "The queue was empty and the host was fetching input ({doing}){where} for {took}."},
-        on_host=OnHost(operators=DATA_MARK, python=DATA_FRAME, slowed=False, beside_graph="all"),
+        on_host=HostSigns(operators=DATA_MARK, python=DATA_FRAME, slowed=False, beside_graph="all"),
         removal=("host_time",),
         phase="input",
     ),
@@ -132,7 +132,7 @@ CAUSES = (
         evidence={
             "idle": "The queue was empty and the host was in {call} ({doing}){where}: device memory was allocated or freed."
         },
-        on_host=OnHost(calls=ALLOCATOR_CALL, python=re.compile(r"torch/cuda/memory\.py\(\d+\): empty_cache|_cuda_emptyCache")),
+        on_host=HostSigns(calls=ALLOCATOR_CALL, python=ALLOCATOR_FRAME),
         removal=("host_time", "waits"),
     ),
     Cause(
@@ -146,7 +146,7 @@ CAUSES = (
         late_rank="compilation",
         waits_for="It waits for code to be compiled or loaded.",
         evidence={"idle": "The queue was empty and the host was compiling or loading code ({doing}){where}."},
-        on_host=OnHost(
+        on_host=HostSigns(
             calls=COMPILE_CALL,
             operators=re.compile(r"\(dynamo_timed\)|CachingAutotuner|autotun|codecache|AsyncCompile", re.IGNORECASE),
             overheads=COMPILE_OVERHEAD,
@@ -167,7 +167,7 @@ CAUSES = (
             "idle": "The host was blocked in {call} ({doing}){where}, a copy from pageable memory or a synchronous copy, and could not queue ahead.",
             "exposed_memcpy": _COPIED + "a copy from pageable memory, or a synchronous copy, blocks the host ({doing}){where}.",
         },
-        on_host=OnHost(),
+        on_host=HostSigns(),
         removal=("host_time", "waits"),
     ),
     Cause(
@@ -181,7 +181,7 @@ CAUSES = (
         late_rank="operators on its CPU",
         waits_for="It waits for operators that compute on the CPU.",
         evidence={"idle": "The queue was empty and the host computed on the CPU ({doing}){where} before it launched {kernel}."},
-        on_host=OnHost(computing=COMPUTING, slowed=False, runs_ahead=True, beside_graph="all"),
+        on_host=HostSigns(computing=COMPUTING, slowed=False, runs_ahead=True, beside_graph="all"),
         removal=("host_time",),
     ),
     Cause(
@@ -195,7 +195,7 @@ CAUSES = (
         late_rank="kernel launches",
         waits_for="It waits for the host to launch kernels.",
         evidence={"idle": "The queue was empty and the host was inside {doing}{where} before it launched {kernel}."},
-        on_host=OnHost(runs_ahead=True),
+        on_host=HostSigns(runs_ahead=True),
         removal=("host_time", "call_time"),
     ),
     Cause(
@@ -211,7 +211,7 @@ CAUSES = (
         evidence={
             "idle": "The queue was empty and the host ran {took} outside any operator{where} before it launched {kernel}."
         },
-        on_host=OnHost(runs_ahead=True, beside_graph="between"),
+        on_host=HostSigns(runs_ahead=True, beside_graph="between"),
         removal=("host_time",),
     ),
     Cause(

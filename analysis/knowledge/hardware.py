@@ -18,7 +18,7 @@ PARTIAL_DEVICE = 0.95
 GEFORCE_HALF_RATE = 2.0  # Professional Turing, Ampere, Ada and Blackwell boards accumulate in FP32 at twice GeForce's rate.
 HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # Compute capabilities of both GeForce and professional boards.
 
-LINK_FULL = 0.6  # Share of the step, or of the link. Above it, copies limit the step even if they overlap with work.
+LINK_LIMIT_SHARE = 0.6  # Share of the step, or of the link. Above it, copies limit the step even if they overlap with work.
 _GIB = 1 << 30
 
 

@@ -17,6 +17,7 @@ DATA_FRAME = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): (__next__|_nex
 ALLOCATOR_CALL = re.compile(
     r"^(cuda|hip|cu)(Malloc|Free|HostAlloc|HostRegister|HostUnregister|Mem(Create|Map|Unmap|Release|SetAccess|Alloc|Free|AddressReserve|AddressFree))"
 )
+ALLOCATOR_FRAME = re.compile(r"torch/cuda/memory\.py\(\d+\): empty_cache|_cuda_emptyCache")
 COMPILE_CALL = re.compile(
     r"ModuleLoad|ModuleUnload|LibraryLoad|LibraryUnload|LinkCreate|LinkAdd|LinkComplete|ModuleGetFunction|KernelGetFunction"
 )

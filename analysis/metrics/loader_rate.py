@@ -15,7 +15,7 @@ from sawtooth.ingest.manifest import UserFacts
 AT_THE_LIMIT = 0.95  # Workers may limit a step if they need this share of it, because their time is known only to 10 %.
 
 
-class Floors(NamedTuple):
+class LoaderFloors(NamedTuple):
     """The shortest step that a loader's workers allow, in ms: the likely value and its bounds."""
 
     likely: float
@@ -36,12 +36,12 @@ class Feeding:
         """Return whether the workers probably need as long for a batch as a step takes (``step_ms``)."""
         return self.ms >= AT_THE_LIMIT * step_ms
 
-    def floors_ms(self, step_ms: float, times: float = 1.0) -> Floors:
+    def floors_ms(self, step_ms: float, times: float = 1.0) -> LoaderFloors:
         """Return the shortest step with a batch that is larger by the factor ``times``.
 
         For the current batch, the workers need at most ``step_ms``, because the run's step includes their time.
         """
-        return Floors(*(times * min(ms, step_ms) for ms in (self.ms, self.low_ms, self.high_ms)))
+        return LoaderFloors(*(times * min(ms, step_ms) for ms in (self.ms, self.low_ms, self.high_ms)))
 
 
 def sample_cost(facts: UserFacts) -> SampleCost | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sawtooth.analysis.knowledge.flops import FP32_UNCERTAIN
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
-from sawtooth.analysis.metrics.reading import Bound, Reading, Trust, missing, worst
+from sawtooth.analysis.metrics.reading import Bound, Reading, Trust, lowest_trust, missing
 from sawtooth.analysis.units import percent
 
 FULL_COVERAGE = 0.95  # Below this share of kernel time with known FLOPs, their sum is only a lower bound of the model's FLOPs.
@@ -22,14 +22,14 @@ RECORD_SHAPES = (
 NO_SHAPES = f"No shapes of matrix products, convolutions or attention are recorded. {RECORD_SHAPES}"
 TOO_FEW = "Shapes are recorded for only {:.2g} % of the time of matrix products, convolutions and attention."
 NARROW = ("fp8", "fp4", "int8")  # Their peaks are above the 16-bit peak, so only these dtypes can raise MFU above 1.
-MOST = 8.0  # An MFU above this is impossible: 4-bit operators reach six times the 16-bit peak.
+MAX_MFU = 8.0  # An MFU above this is impossible: 4-bit operators reach six times the 16-bit peak.
 BY_DTYPE = "of the operators' dtypes"  # In the note of an MFU whose peak is not the 16-bit peak.
 FASTEST_CLOCK = 1.1  # Boost clocks are up to 8 % above the clock at which a peak is quoted.
 ABOVE_PEAK = "Above the GPU's peak, which is impossible: the FLOPs, the dtypes, the step time or the peak is wrong."
-OUTRUN = "Above 100 % because 8-bit or 4-bit operators can exceed the 16-bit peak."
+ABOVE_16_BIT_PEAK = "Above 100 % because 8-bit or 4-bit operators can exceed the 16-bit peak."
 LOWER_BOUND = "A lower bound"  # Start of a note if FLOPs are missing.
 UPPER_BOUND = "An upper bound"
-HARDLY_UNSURE = 0.02  # FP32 products on unknown units hardly change the MFU if they need less than this share of the step's time at peak speed.
+MAX_UNCERTAIN_SHARE = 0.02  # FP32 products on unknown units hardly change the MFU if they need less than this share of the step's time at peak speed.
 UNITS_UNKNOWN = "of the FLOPs are FP32 products that may have run in TF32; they are compared with the FP32 peak."
 NOT_SEEN = "No recomputation was seen, so HFU equals MFU."
 NOT_VISIBLE = f"{LOWER_BOUND}: no shapes are recorded, so recomputation is not visible."
@@ -103,7 +103,7 @@ def rate_of(measured: DeviceMeasurements) -> FlopRate | str:
         return peak
     tflops, peak_name = peak
     notes = (*count.notes, *best.reading.notes, f"Peak {tflops:g} TFLOP/s dense, {peak_name}.")
-    return FlopRate(count.value, best.ms, tflops, peak_name, worst(count.trust, best.reading.trust), notes, count.bound)
+    return FlopRate(count.value, best.ms, tflops, peak_name, lowest_trust(count.trust, best.reading.trust), notes, count.bound)
 
 
 def _peak(measured: DeviceMeasurements) -> tuple[float, str] | str:
@@ -140,7 +140,7 @@ def achieved_rate(measured: DeviceMeasurements) -> Reading:
     if count.value is None or not best.ms:
         return missing(rate)
     return Reading(
-        count.value / best.ms / 1e9, trust=worst(count.trust, best.reading.trust), notes=count.notes, bound=count.bound
+        count.value / best.ms / 1e9, trust=lowest_trust(count.trust, best.reading.trust), notes=count.notes, bound=count.bound
     )
 
 
@@ -152,7 +152,7 @@ def mfu(measured: DeviceMeasurements) -> Reading:
     if rate.mfu <= 1:
         return Reading(rate.mfu, trust=rate.trust, notes=rate.notes, bound=rate.bound)
     if _has_narrow_dtypes(measured):
-        return Reading(rate.mfu, trust="caution", notes=(*rate.notes, OUTRUN), bound=rate.bound)
+        return Reading(rate.mfu, trust="caution", notes=(*rate.notes, ABOVE_16_BIT_PEAK), bound=rate.bound)
     wrong = "Above 1: the FLOPs, the step time or the peak is wrong."
     return Reading(rate.mfu, trust="unusable", notes=(*rate.notes, wrong))
 
@@ -182,7 +182,7 @@ def mfu_at_dtype(measured: DeviceMeasurements) -> Reading:
     if share > FASTEST_CLOCK:
         return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
     unsure = flops.by_dtype.get(FP32_UNCERTAIN, 0.0)
-    if unsure / ((peaks.get(FP32_UNCERTAIN) or 1.0) * 1e12) > HARDLY_UNSURE * seconds:
+    if unsure / ((peaks.get(FP32_UNCERTAIN) or 1.0) * 1e12) > MAX_UNCERTAIN_SHARE * seconds:
         note = f"{UPPER_BOUND}: {percent(unsure / sum(flops.by_dtype.values()))} {UNITS_UNKNOWN}"
         return Reading(share, trust="unusable", notes=(note, *notes), high=share, bound="most")
     return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
@@ -196,13 +196,13 @@ def hfu(measured: DeviceMeasurements) -> Reading:
     if not measured.counted:
         return missing("There are no steps in which to count FLOPs.")
     if not flops or not flops.operators:
-        return Reading(rate.mfu, trust=worst(rate.trust, "caution"), notes=(NOT_VISIBLE, *rate.notes), bound="least")
+        return Reading(rate.mfu, trust=lowest_trust(rate.trust, "caution"), notes=(NOT_VISIBLE, *rate.notes), bound="least")
     share = rate.mfu * (1 + flops.recomputed_flops / measured.counted / rate.flops)
     notes = rate.notes if flops.recomputed_flops else (NOT_SEEN,)
     if share <= 1:
         return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
     if _has_narrow_dtypes(measured):
-        return Reading(share, trust="caution", notes=(*notes, OUTRUN), bound=rate.bound)
+        return Reading(share, trust="caution", notes=(*notes, ABOVE_16_BIT_PEAK), bound=rate.bound)
     return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
 
 
@@ -226,7 +226,7 @@ METRICS = (
         definition="FLOPs per step ÷ (best step time × the device's dense 16-bit tensor peak). With 8-bit or 4-bit operators: ÷ the peak of each operator's dtype.",
         source="flops_per_step, best_step_time_ms, hardware.toml.",
         compute=mfu,
-        high=MOST,
+        high=MAX_MFU,
         doubted_by=("lost_launches", "step_of_profile"),
         card=2,
         good=0.40,  # Llama 3's report states 38 to 43 % for H100
@@ -236,7 +236,7 @@ METRICS = (
         definition="As MFU, but each operator's FLOPs are compared with the dense peak of its own dtype.",
         source="Operator dtypes, hardware.toml.",
         compute=mfu_at_dtype,
-        high=MOST,
+        high=MAX_MFU,
         doubted_by=("lost_launches", "step_of_profile"),
     ),
     Metric(
@@ -244,7 +244,7 @@ METRICS = (
         definition="As MFU, but including the FLOPs of recomputed operators (activation checkpointing).",
         source="Forward operators repeated inside backward.",
         compute=hfu,
-        high=MOST,
+        high=MAX_MFU,
         doubted_by=("lost_launches", "step_of_profile"),
     ),
     Metric(

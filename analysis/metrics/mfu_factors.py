@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
-from sawtooth.analysis.metrics.mfu import NARROW, OUTRUN, FlopRate, rate_of
-from sawtooth.analysis.metrics.reading import Reading, Trust, missing, worst
+from sawtooth.analysis.metrics.mfu import ABOVE_16_BIT_PEAK, NARROW, FlopRate, rate_of
+from sawtooth.analysis.metrics.reading import Reading, Trust, lowest_trust, missing
 from sawtooth.analysis.units import in_mhz, percent
 
 # Reasons why a factor may be above 100 %.
@@ -101,7 +101,7 @@ def efficiency_factor(measured: DeviceMeasurements) -> Reading:
     peaks = {d: peak for d in by_dtype if gpu and (peak := gpu.peak_tflops(d)) and peak != factors.rate.peak}
     other_peaks = "".join(f"; the peak of {dtype} is {peak:g}" for dtype, peak in peaks.items())
     notes = (f"Compared with MFU's peak, {factors.rate.peak:g} TFLOP/s dense ({factors.rate.peak_of}){other_peaks}.",)
-    reason = OUTRUN if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
+    reason = ABOVE_16_BIT_PEAK if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
     return _above_one(Reading(factors.efficiency, trust=factors.rate.trust, notes=notes), reason, "caution")
 
 
@@ -109,7 +109,7 @@ def _above_one(factor: Reading, reason: str, trust: Trust = "ok") -> Reading:
     """Return a factor; above 100 %, with ``reason`` as its first note and at most the trust ``trust``."""
     if factor.value is None or factor.value <= 1:
         return factor
-    return Reading(factor.value, trust=worst(factor.trust, trust), notes=(reason, *factor.notes))
+    return Reading(factor.value, trust=lowest_trust(factor.trust, trust), notes=(reason, *factor.notes))
 
 
 METRICS = (

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from sawtooth.analysis.metrics.reading import Reading, worst
+from sawtooth.analysis.metrics.reading import Reading, lowest_trust
 from sawtooth.analysis.units import in_times, in_words, significant
 from sawtooth.ingest.loop.rounds import MIN_LONG_SHARE, find_rounds
 from sawtooth.ingest.loop.step_parts import StepSpan
@@ -112,7 +112,7 @@ def rare_phases(spans: Sequence[StepSpan], steps_apart: int) -> frozenset[str]:
     return frozenset(phase for phase in REASONS if 0 < steps_apart * sum(span.phase == phase for span in spans) <= len(spans))
 
 
-def stretches(spans: Sequence[StepSpan], separate_phases: frozenset[str]) -> list[npt.NDArray[np.float64]]:
+def times_between_phases(spans: Sequence[StepSpan], separate_phases: frozenset[str]) -> list[npt.NDArray[np.float64]]:
     """Return the steps' times in ns, split at the spans of ``separate_phases``, which are left out.
 
     The split is needed because the host fills its launch queue again after such a span.
@@ -167,7 +167,7 @@ def with_doubt(step: Reading, pauses: Sequence[Pauses]) -> Reading:
     left_out_ms = sum(pause.ms_per_step for pause in pauses if not pause.in_step and pause.reason != "evaluation")
     if step.value is None or step.high is None or step.value + left_out_ms <= step.high:
         return step
-    return replace(step, trust=worst(step.trust, "caution"))
+    return replace(step, trust=lowest_trust(step.trust, "caution"))
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Profiled:
+class ProfileData:
     """The data of a profile that confirm or refute rounds, in ms.
 
     ``steps_ms`` are the counted steps. ``waits_ms`` is the mean wait for batches per step. ``loads`` is whether a loader makes the
@@ -264,7 +264,7 @@ def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> 
     return Round(rhythm.steps, step_ms, usual_ms, phases.count("eval") > MAJORITY * len(phases))
 
 
-def rounds_beside(by_marks: Round, profiled: Profiled) -> Round | None:
+def rounds_beside(by_marks: Round, profiled: ProfileData) -> Round | None:
     """Return the rounds of ``by_marks`` after a check against a profile; None if the profile refutes them.
 
     * Marked steps may be shorter than their kernels, because the host runs ahead of the GPU and waits for it occasionally. The

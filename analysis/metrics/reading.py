@@ -44,13 +44,13 @@ def missing(reason: str) -> Reading:
     return Reading(None, reason, "unusable")
 
 
-def worst(*trusts: Trust) -> Trust:
+def lowest_trust(*trusts: Trust) -> Trust:
     """Return the lowest of several trusts."""
     return max(trusts, key=_TRUST.index)
 
 
-def lowered(reading: Reading, note: str) -> Reading:
+def with_caution(reading: Reading, note: str) -> Reading:
     """Return ``reading`` with one more note and at most the trust "caution"; unchanged without a value."""
     if reading.value is None:
         return reading
-    return replace(reading, trust=worst(reading.trust, "caution"), notes=(*reading.notes, note))
+    return replace(reading, trust=lowest_trust(reading.trust, "caution"), notes=(*reading.notes, note))

@@ -14,7 +14,7 @@ import pandas as pd
 
 from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.loader_rate import Feeding
-from sawtooth.analysis.metrics.pauses import Pauses, Profiled, Round, rounds_beside
+from sawtooth.analysis.metrics.pauses import Pauses, ProfileData, Round, rounds_beside
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.metrics.step_time_evidence import (
@@ -33,8 +33,8 @@ from sawtooth.analysis.metrics.step_time_evidence import (
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
-AGREES_WITHIN = 0.05  # The profile is preferred to an estimate that differs by less, because the profile was measured.
-SAME = 0.08  # Evidence that differs by less agrees, because this is telemetry's own error.
+MAX_PROFILE_DIFFERENCE = 0.05  # The profile is preferred to an estimate that differs by less, because the profile was measured.
+MAX_EVIDENCE_DIFFERENCE = 0.08  # Evidence that differs by less agrees, because this is telemetry's own error.
 # Loading in the run takes at least this share of the profiled loading: batches differ, and the page cache warms.
 MIN_LOADED = 0.8
 # Telemetry with a larger ratio high ÷ low is not used: the trace's interval of a host-limited run is as narrow.
@@ -163,9 +163,9 @@ def _rounds(
     if marks is None or marks.round is None:
         return None
     if work is None:
-        return rounds_beside(marks.round, Profiled(profiled_ms))
+        return rounds_beside(marks.round, ProfileData(profiled_ms))
     loads = work.hidden_loader or work.waits_ns > 0
-    return rounds_beside(marks.round, Profiled(profiled_ms, work.waits_ns / 1e6, loads, floor))
+    return rounds_beside(marks.round, ProfileData(profiled_ms, work.waits_ns / 1e6, loads, floor))
 
 
 def _profiled_times(steps: pd.DataFrame) -> tuple[Reading, pd.Series]:
@@ -246,7 +246,7 @@ def _by_profile(
     if est.value is None:
         note = f"As profiled, including the profiler's own cost. {est.why_missing}"
         return "profile", Reading(mean_ms, None, "caution", (note, *extra), low, high)
-    if abs(est.value - mean_ms) <= AGREES_WITHIN * mean_ms:
+    if abs(est.value - mean_ms) <= MAX_PROFILE_DIFFERENCE * mean_ms:
         note = f"Mean of the profiled steps; the estimate without the profiler ({in_words(est.value, 4)}) agrees within 5 %."
         return "profile", Reading(
             mean_ms, None, profiled.trust, (note, *profiled.notes, *extra), _lowest(low, mean_ms), _highest(high, mean_ms)
@@ -282,7 +282,7 @@ def _with_others(source: StepSource, reading: Reading, ranked: list[StepTimeEvid
             # The trace is the weakest evidence, so it does not lower a measurement's trust.
             if other.source != "estimate" and trust == "ok":
                 trust = "caution"
-        elif other.ms is None or chosen.contains(other.ms) or abs(other.ms / reading.value - 1) <= SAME:
+        elif other.ms is None or chosen.contains(other.ms) or abs(other.ms / reading.value - 1) <= MAX_EVIDENCE_DIFFERENCE:
             notes.append(f"{name} agrees: {value}.")
         else:
             upper_end = f"to {in_words(other.high_ms)}" if other.high_ms is not None else "or more"

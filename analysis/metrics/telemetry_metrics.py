@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
-from sawtooth.analysis.metrics.reading import Reading, Trust, lowered, missing
+from sawtooth.analysis.metrics.reading import Reading, Trust, missing, with_caution
 from sawtooth.analysis.units import in_words, percent, significant
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def utilization(measured: DeviceMeasurements) -> Reading:
     note = (
         f"Utilization is 0 in {share} of the samples whose power shows work. It was not measured there, so the mean is too low."
     )
-    return lowered(mean, note)
+    return with_caution(mean, note)
 
 
 def tensor_activity(measured: DeviceMeasurements) -> Reading:
@@ -63,7 +63,7 @@ def _notes_on_mean(sampled: DeviceTelemetry) -> tuple[str, ...]:
 
 def _with_time_note(measured: DeviceMeasurements, reading: Reading) -> Reading:
     """Return telemetry's reading; with a note and lower trust if from another time than the trace."""
-    return lowered(reading, measured.other_time_note) if measured.other_time_note else reading
+    return with_caution(reading, measured.other_time_note) if measured.other_time_note else reading
 
 
 def sawtooth_period(measured: DeviceMeasurements) -> Reading:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.metrics.metric import Doubt
-from sawtooth.analysis.metrics.reading import Reading, lowered
+from sawtooth.analysis.metrics.reading import Reading, with_caution
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.units import in_words, percent
 
@@ -76,19 +76,19 @@ def apply(
         note = f"{percent(share)} of GPU time has no launch in the trace: the profiler dropped events."
         result = _lower_trust(result, "lost_launches", note)
         if share > MAX_ORPHANS:
-            result = {key: lowered(reading, note) for key, reading in result.items()}
+            result = {key: with_caution(reading, note) for key, reading in result.items()}
     elif facts.orphan > ORPHANS_CAUTION * (facts.orphan + facts.launches):
         note = f"{facts.orphan:,} GPU operations have no launch in the trace and belong to no step."
-        result["kernel_launches_per_step"] = lowered(result["kernel_launches_per_step"], note)
+        result["kernel_launches_per_step"] = with_caution(result["kernel_launches_per_step"], note)
     if facts.lost_marks:
-        result = {key: lowered(reading, LOST_MARKS) for key, reading in result.items()}
+        result = {key: with_caution(reading, LOST_MARKS) for key, reading in result.items()}
     for doubt, note in outlier_doubts.items():
         result = _lower_trust(result, doubt, note)
     if begun_before:
-        result = {key: lowered(reading, BEGUN_BEFORE) for key, reading in result.items()}
+        result = {key: with_caution(reading, BEGUN_BEFORE) for key, reading in result.items()}
     if truncated:
         note = "The trace file ends early; the numbers describe only the part that it contains."
-        result = {key: lowered(reading, note) for key, reading in result.items()}
+        result = {key: with_caution(reading, note) for key, reading in result.items()}
     unknown = result["tensor_core_unknown_share"].value
     if unknown is not None and unknown > UNKNOWN_CAUTION:
         note = f"It is unknown whether {percent(unknown)} of the compute time uses tensor cores; the true share may be higher by as much."
@@ -131,7 +131,9 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
 
 
 def _lower_trust(metrics: dict[str, Reading], doubt: Doubt, note: str) -> dict[str, Reading]:
-    return {key: lowered(reading, note) if doubt in METRICS[key].doubted_by else reading for key, reading in metrics.items()}
+    return {
+        key: with_caution(reading, note) if doubt in METRICS[key].doubted_by else reading for key, reading in metrics.items()
+    }
 
 
 def unsure_of_waits(metrics: dict[str, Reading], waits_ms: float, source: str) -> dict[str, Reading]:

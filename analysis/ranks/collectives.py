@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.intervals import EMPTY, Intervals, intersect, overlaps, subtract, union
+from sawtooth.analysis.intervals import EMPTY, Intervals, difference, intersect, overlaps, union
 from sawtooth.analysis.run.job import SEND_RECEIVE
 
 if TYPE_CHECKING:
@@ -220,8 +220,8 @@ def exposed_causes(rows: pd.DataFrame, exposed: Intervals) -> dict[str, Interval
     transfer_start = end - rows["shortest_ns"].to_numpy(np.int64)
     transfer, explained = union(transfer_start, end), union(start, end)
     parts = {
-        "comm_wait": intersect(subtract(explained, transfer), exposed),
+        "comm_wait": intersect(difference(explained, transfer), exposed),
         "comm_transfer": intersect(transfer, exposed),
-        "unattributed": subtract(exposed, explained),
+        "unattributed": difference(exposed, explained),
     }
     return {cause: part for cause, part in parts.items() if part.total}

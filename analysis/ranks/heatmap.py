@@ -31,7 +31,7 @@ MAX_NAMED_STEPS = 4  # Steps that a sentence names. The heatmap shows all of the
 
 
 @dataclass(frozen=True)
-class Stalls:
+class RankStalls:
     """The few steps in which a rank takes much longer than the others.
 
     ``steps`` are their names, and ``mean_ms`` is the mean excess in them.
@@ -86,7 +86,7 @@ def _numbered(ranks: Sequence[RankResult]) -> bool:
     return len({rank.rank for rank in ranks if rank.rank is not None}) == len(ranks)
 
 
-def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
+def stalls(heat: pd.DataFrame, rank: int) -> RankStalls | None:
     """Return the steps in which ``rank``'s own time (without waits) far exceeds that of the other ranks.
 
     None if these are more than half of the counted steps, or if the excess varies without clear stalls.
@@ -99,10 +99,10 @@ def stalls(heat: pd.DataFrame, rank: int) -> Stalls | None:
     if not excess.max() > 0 or is_stall.sum() > len(own_ms) / 2 or excess[~is_stall].max() > MAX_NORMAL_SHARE * excess.max():
         return None
     steps = [step for step in dict.fromkeys(heat["step"]) if is_stall[step]]
-    return Stalls(tuple(steps), len(own_ms), float(excess[is_stall].mean()))
+    return RankStalls(tuple(steps), len(own_ms), float(excess[is_stall].mean()))
 
 
-def stalls_of(late: Straggler, ranks: Sequence[RankResult], communication: Communication) -> Stalls | None:
+def stalls_of(late: Straggler, ranks: Sequence[RankResult], communication: Communication) -> RankStalls | None:
     """Return the few steps in which a single late rank stalls; None if the rank is late in most steps."""
     if late.in_most_steps or len(late.ranks) != 1 or not (len(communication.rows) or communication.heat is not None):
         return None

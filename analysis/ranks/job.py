@@ -187,7 +187,9 @@ def _member(rank: RankResult, problem: ReplayProblem, slowdown_ns: pd.Series, wa
     """Return a rank for the joint replay, with its operations shortened by ``slowdown_ns``."""
     # A replay's clock starts with the recording's first event.
     offset_ns = (waits.clock_offset_ns or 0) - (rank.trace.first_ns or 0)
-    return Member(_shortened(problem, slowdown_ns), rank.device, rank.counted["step"].to_numpy(np.int32), offset_ns)
+    return Member(
+        _with_shorter_operations(problem, slowdown_ns), rank.device, rank.counted["step"].to_numpy(np.int32), offset_ns
+    )
 
 
 def _replayed_times(
@@ -260,7 +262,7 @@ def replay_of(recording: Recording, rank: RankResult) -> ReplayProblem | None:
     return replay_store.load(rows[0][0]) if rows and rank.best.estimate.value is not None else None
 
 
-def _shortened(problem: ReplayProblem, slowdown_ns: pd.Series) -> ReplayProblem:
+def _with_shorter_operations(problem: ReplayProblem, slowdown_ns: pd.Series) -> ReplayProblem:
     """Return ``problem`` with operations shortened by ``slowdown_ns`` (by gpu_op_id)."""
     removed_ns = slowdown_ns.reindex(problem.ops.op, fill_value=0).to_numpy(np.int64)
     return replace(problem, ops=replace(problem.ops, dur=problem.ops.dur - removed_ns))

@@ -32,7 +32,7 @@ NO_SHARED_COLLECTIVE = "No collective of this run was found on two of its ranks.
 MATCH_COLUMNS = ("collective", "shortest_ns", "wait_ns", "last", "ranks", "nth", "own_until_ns")
 
 
-class Matched(NamedTuple):
+class MatchedRows(NamedTuple):
     """Each collective on the ranks that took part in it.
 
     ``rows`` have collective, position (of the rank), shortest_ns, wait_ns, last (whether the rank arrived last; False for all
@@ -45,7 +45,7 @@ class Matched(NamedTuple):
     notes: tuple[str, ...]
 
 
-def match(kernels: Sequence[pd.DataFrame], ranks: Sequence[int | None], worlds: Sequence[Any]) -> Matched:
+def match(kernels: Sequence[pd.DataFrame], ranks: Sequence[int | None], worlds: Sequence[Any]) -> MatchedRows:
     """Match each collective on the ranks that took part in it.
 
     ``kernels`` are the frames of ``load``, one per rank.
@@ -54,7 +54,7 @@ def match(kernels: Sequence[pd.DataFrame], ranks: Sequence[int | None], worlds: 
     return match_rows(rows, len(kernels), worlds)
 
 
-def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched:
+def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> MatchedRows:
     """Return the result of ``match`` for the rows of all ``ranks`` in one table with position and rank."""
     rows = _with_pair_groups(rows)
     known = {int(world) for world in worlds if world is not None and not pd.isna(world)}
@@ -71,7 +71,9 @@ def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched
     if not usable.any():
         empty = rows.reindex(columns=[*rows.columns, *MATCH_COLUMNS])[:0]
         clocks = align(empty, ranks)
-        return Matched(empty.astype(dict.fromkeys(MATCH_COLUMNS, "int64") | {"last": bool}), clocks, (NO_SHARED_COLLECTIVE,))
+        return MatchedRows(
+            empty.astype(dict.fromkeys(MATCH_COLUMNS, "int64") | {"last": bool}), clocks, (NO_SHARED_COLLECTIVE,)
+        )
     rows = _with_collective_numbers(with_own_times(rows[usable]))
     clocks = align(rows, ranks)
     rows, notes = _without_different_ends(rows, clocks, exactly=unnamed and not one_group)
@@ -85,7 +87,7 @@ def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> Matched
     if (rows["group_size"] > rows["ranks"]).fillna(False).any():
         # A rank without a recording may have arrived last.
         notes += ("Some ranks of a group are not in this run, so waiting can be longer and transfers shorter than shown.",)
-    return Matched(rows.reset_index(drop=True), clocks, notes)
+    return MatchedRows(rows.reset_index(drop=True), clocks, notes)
 
 
 def with_own_times(rows: pd.DataFrame) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from sawtooth.analysis.replay.edits import AsGraph, Edit, FasterHost, ScaledOps, TimedOps, WithoutHostCause, WithoutOps
 
-TIMES_OFF = (0.8, 1.25)  # Assumed range of a new kernel time, as factors, if the edit has no interval.
+KERNEL_TIME_ERROR_FACTORS = (0.8, 1.25)  # Assumed range of a new kernel time, as factors, if the edit has no interval.
 
 
 def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
@@ -14,9 +14,9 @@ def at_edge(edit: Edit, edge: Literal["least", "most"]) -> Edit:
     slow = edge == "most"
     match edit:
         case ScaledOps(ops, factor, low, high):
-            return ScaledOps(ops, (low, high)[slow] or factor * TIMES_OFF[slow])
+            return ScaledOps(ops, (low, high)[slow] or factor * KERNEL_TIME_ERROR_FACTORS[slow])
         case TimedOps(ops, durations, low, high):
-            return TimedOps(ops, (low, high)[slow] or tuple(round(ns * TIMES_OFF[slow]) for ns in durations))
+            return TimedOps(ops, (low, high)[slow] or tuple(round(ns * KERNEL_TIME_ERROR_FACTORS[slow]) for ns in durations))
         case WithoutHostCause(keep_at_least=least, keep_at_most=most):
             share = most if slow else least
             return edit if share is None else WithoutHostCause(edit.cause, share, edit.calls)

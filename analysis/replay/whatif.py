@@ -32,22 +32,24 @@ from sawtooth.analysis.replay.worker_limit import WORKERS_LIMIT, Edge, loader_ed
 
 # The replay's error: this share of the predicted gain (measured on the pairs in tests/recordings), but at most the second share of
 # the remaining step, because the removed time itself is certain.
-GAIN_OFF, STEP_OFF = 0.2, 0.15
+GAIN_ERROR, STEP_ERROR = 0.2, 0.15
 # Removing reads may gain more than predicted, by this share of the predicted gain. Three pairs gained 1.7 to 3.4 times the prediction.
-READS_MORE = 1.0
-QUICKEST_HOST = 0.25  # Least host time ÷ replayed host time, because recording slows a host by up to a factor of four.
+READS_GAIN_ERROR = 1.0
+MIN_HOST_TIME_RATIO = 0.25  # Least host time ÷ replayed host time, because recording slows a host by up to a factor of four.
 SEARCH_HALVINGS = 7  # Seven bisection steps give a precision of 1 %.
-HIDDEN_HOST = 1.6  # Host time that the GPU hides may be wrong by this factor, like the replay's error on host-limited steps.
+HIDDEN_HOST_ERROR_FACTOR = (
+    1.6  # Host time that the GPU hides may be wrong by this factor, like the replay's error on host-limited steps.
+)
 HIDDEN_HALVINGS = 3  # Three bisection steps give a precision of 6 %, which is enough here.
-RUNS_DIFFER = 0.03  # Relative difference between the steps of two GPU-limited runs of one program.
+GPU_LIMITED_STEP_DIFFERENCE = 0.03  # Relative difference between the steps of two GPU-limited runs of one program.
 # The same for host-limited runs: the host's speed drifts in both runs, and independently (docs/evidence/comparisons.md).
-HOSTS_DIFFER = math.hypot(HOST_DRIFT, HOST_DRIFT)
+HOST_LIMITED_STEP_DIFFERENCE = math.hypot(HOST_DRIFT, HOST_DRIFT)
 # The speed of another host does not hide a gain: that end of the interval stays below this share of today's step. A longer end says
 # that the change may bring nothing.
-GAINS = 0.98
+MAX_STEP_SHARE_OF_GAIN = 0.98
 ROUNDING = 1e-9
 LOADER_KEEPS_UP = WithoutHostCause("data_wait")
-REACHED = 1.01  # The GPU limits a step that takes at most this multiple of the step with the fastest host.
+GPU_LIMITED_RATIO = 1.01  # The GPU limits a step that takes at most this multiple of the step with the fastest host.
 
 
 class HostTimeRange(NamedTuple):
@@ -137,9 +139,9 @@ class WhatIf:
         now, after = self._step(()), self._step(edits)
         if best.ms is None or middle is None or low is None or high is None or now is None or after is None:
             return None
-        error_ms = min(GAIN_OFF * abs(best.ms - middle), STEP_OFF * middle)
+        error_ms = min(GAIN_ERROR * abs(best.ms - middle), STEP_ERROR * middle)
         if any(isinstance(edit, (WithoutWaits, WithoutCalls)) for edit in edits):
-            low = min(low, max(low - max(best.ms - middle, 0.0) * READS_MORE, after.work_ms))
+            low = min(low, max(low - max(best.ms - middle, 0.0) * READS_GAIN_ERROR, after.work_ms))
         if best.ms > now.ms:
             # The excess of the run's step over the replay may stay. It may also disappear with the change, if the replay removed
             # too
@@ -162,13 +164,16 @@ class WhatIf:
     ) -> tuple[float, float]:
         """Return the interval in ms for another run with ``edits``, from ``between`` for this run.
 
-        Another host-limited run differs by HOSTS_DIFFER, but never by more than the GPU's waiting. Its GPU work may be shorter by
-        FLOOR_MARGIN. A change's gain is decided within one run, so other hosts do not extend the interval to today's step (GAINS).
+        Another host-limited run differs by HOST_LIMITED_STEP_DIFFERENCE, but never by more than the GPU's waiting. Its GPU work may be shorter by
+        FLOOR_MARGIN. A change's gain is decided within one run, so other hosts do not extend the interval to today's step (MAX_STEP_SHARE_OF_GAIN).
         """
         edits = tuple(edits)
         likely_ms, slow_ms = (self._differs((*self._host_speed_edit(best, edge), *edits)) for edge in ("likely", "most"))
         low = max(between[0] * (1 - likely_ms), FLOOR_MARGIN * self.least_ms(best, edits))
-        return low, max(between[1] * (1 + RUNS_DIFFER), min(between[1] * (1 + slow_ms), GAINS * (best.ms or 0.0)))
+        return low, max(
+            between[1] * (1 + GPU_LIMITED_STEP_DIFFERENCE),
+            min(between[1] * (1 + slow_ms), MAX_STEP_SHARE_OF_GAIN * (best.ms or 0.0)),
+        )
 
     def fed_every_ms(self, best: BestStepTime, edits: Iterable[Edit], ms: float, edge: Edge) -> float | None:
         """Return the loader's time per batch in ms if it limits a step of ``ms`` with ``edits``; else None."""
@@ -188,7 +193,7 @@ class WhatIf:
         """Return the relative difference between the steps of two runs with ``edits``."""
         after = self._step(edits)
         waiting = after.waits_ms / after.ms if after is not None and after.ms else 0.0
-        return max(RUNS_DIFFER, min(HOSTS_DIFFER, waiting))
+        return max(GPU_LIMITED_STEP_DIFFERENCE, min(HOST_LIMITED_STEP_DIFFERENCE, waiting))
 
     def _host_speed_edit(self, best: BestStepTime, edge: Edge) -> tuple[Edit, ...]:
         """Return the edit that sets the run's host speed (likely, least or most time); empty if not needed.
@@ -198,7 +203,7 @@ class WhatIf:
         * If the GPU limits the step, the host's speed is unknown. The host may be faster, or slower as long as the GPU hides it.
         """
         now = self._step(())
-        if best.ms is None or not best.represented or now is None or now.work_ms > best.ms * REACHED:
+        if best.ms is None or not best.represented or now is None or now.work_ms > best.ms * GPU_LIMITED_RATIO:
             return ()
         if best.ms not in self._host_times:
             self._host_times[best.ms] = self._host_time_range(best.ms, now)
@@ -210,21 +215,23 @@ class WhatIf:
         def step_ms(factor: float) -> float:
             return (self._step((FasterHost(factor),)) or now).ms
 
-        if best_ms * REACHED < now.ms:
-            floor = step_ms(QUICKEST_HOST)
-            reached = max(best_ms, floor * REACHED)
-            slowest, _ = turning_point(lambda factor: step_ms(factor) <= reached, QUICKEST_HOST, 1.0, halvings=SEARCH_HALVINGS)
-            likely_factor = QUICKEST_HOST if best_ms <= floor * REACHED else slowest
+        if best_ms * GPU_LIMITED_RATIO < now.ms:
+            floor = step_ms(MIN_HOST_TIME_RATIO)
+            reached = max(best_ms, floor * GPU_LIMITED_RATIO)
+            slowest, _ = turning_point(
+                lambda factor: step_ms(factor) <= reached, MIN_HOST_TIME_RATIO, 1.0, halvings=SEARCH_HALVINGS
+            )
+            likely_factor = MIN_HOST_TIME_RATIO if best_ms <= floor * GPU_LIMITED_RATIO else slowest
             return HostTimeRange(likely_factor, likely_factor, slowest)
-        hidden = now.ms * REACHED
-        if step_ms(1 / HIDDEN_HOST) * REACHED < now.ms:
+        hidden = now.ms * GPU_LIMITED_RATIO
+        if step_ms(1 / HIDDEN_HOST_ERROR_FACTOR) * GPU_LIMITED_RATIO < now.ms:
             return HostTimeRange(1.0, 1.0, 1.0)  # The host limits the replayed step, as it limits the run's step.
-        if step_ms(HIDDEN_HOST) <= hidden:
-            return HostTimeRange(1 / HIDDEN_HOST, 1.0, HIDDEN_HOST)
+        if step_ms(HIDDEN_HOST_ERROR_FACTOR) <= hidden:
+            return HostTimeRange(1 / HIDDEN_HOST_ERROR_FACTOR, 1.0, HIDDEN_HOST_ERROR_FACTOR)
         slowest, _ = turning_point(
-            lambda factor: step_ms(factor) <= hidden, 1.0, HIDDEN_HOST, halvings=HIDDEN_HALVINGS, geometric=True
+            lambda factor: step_ms(factor) <= hidden, 1.0, HIDDEN_HOST_ERROR_FACTOR, halvings=HIDDEN_HALVINGS, geometric=True
         )
-        return HostTimeRange(1 / HIDDEN_HOST, 1.0, slowest)
+        return HostTimeRange(1 / HIDDEN_HOST_ERROR_FACTOR, 1.0, slowest)
 
     def parts_of(self, best: BestStepTime, edits: Iterable[Edit], owner_of: NDArray[np.object_]) -> ReplayedStep | None:
         """Return the replayed step with ``edits`` by owner and cause; see ``replayed_step``.

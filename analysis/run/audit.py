@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sawtooth.analysis.metrics.reading import Reading, missing, worst
+from sawtooth.analysis.metrics.reading import Reading, lowest_trust, missing
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best
 
@@ -99,7 +99,7 @@ def _busy(run: RunResult) -> Reading:
     share, step = busy_share_of_best(run.lead), run.metrics["best_step_time_ms"]
     trusts = (run.metrics["gpu_busy_share"].trust, *([step.trust] if step.value is not None else []))
     return (
-        Reading(share, trust=worst(*trusts))
+        Reading(share, trust=lowest_trust(*trusts))
         if share is not None
         else missing(run.metrics["gpu_busy_share"].why_missing or NO_TRACE)
     )
@@ -124,4 +124,4 @@ def _of_step(run: RunResult, amount: Reading, value: Callable[[float, float], fl
         return missing((amount if amount.value is None else step).why_missing or NO_TRACE)
     ends = [value(amount.value, end) for end in (step.low, step.high) if end]
     low, high = (min(ends), max(ends)) if len(ends) == 2 else (None, None)
-    return Reading(value(amount.value, step.value), None, worst(amount.trust, step.trust), amount.notes, low, high)
+    return Reading(value(amount.value, step.value), None, lowest_trust(amount.trust, step.trust), amount.notes, low, high)

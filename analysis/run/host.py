@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
-from sawtooth.analysis.metrics.pauses import Profiled, Round, rounds_beside, with_doubt
+from sawtooth.analysis.metrics.pauses import ProfileData, Round, rounds_beside, with_doubt
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, by_user
 from sawtooth.analysis.store.library import Recording
@@ -180,7 +180,7 @@ def _rounds(work: Any, marks: StepTimeEvidence | None) -> Round | None:
     if marks is None or marks.round is None:
         return None
     loading_ms = work["loading_ns"] / 1e6
-    return rounds_beside(marks.round, Profiled([ns / 1e6 for ns in work["step_ns"]], loading_ms, loading_ms > 0))
+    return rounds_beside(marks.round, ProfileData([ns / 1e6 for ns in work["step_ns"]], loading_ms, loading_ms > 0))
 
 
 def _with_unmarked(step: Reading, places: int) -> Reading:

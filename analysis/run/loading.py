@@ -12,7 +12,9 @@ from sawtooth.ingest.loop.loading import LoaderRate, SampleCost
 from sawtooth.ingest.loop.step_parts import StepParts
 from sawtooth.ingest.manifest import UserFacts
 
-CROWDED = 2.0  # A first batch takes at most this many times as long as a later one, because all workers load at the same time.
+FIRST_BATCH_RATIO = (
+    2.0  # A first batch takes at most this many times as long as a later one, because all workers load at the same time.
+)
 MIN_STARTS = 0.02  # Share of the step. Shorter waits for first batches are not reported.
 
 
@@ -30,18 +32,23 @@ def loader_rates(facts: UserFacts, step_ms: float | None) -> tuple[LoaderRate, f
     return (rate, 1e3 * cost.batch / step_ms) if cost is not None and rate is not None and step_ms else None
 
 
-def slow_starts_ms(parts: StepParts, facts: UserFacts) -> float:
+def slow_worker_starts_ms(parts: StepParts, facts: UserFacts) -> float:
     """Return the wait for the first batches of epochs, ms per step.
 
     It is 0 if persistent workers would need as long to load these batches.
     """
     cost = sample_cost(facts)
-    if parts.kept and cost is not None and facts.loader_workers and parts.first_ms * parts.every <= CROWDED * batch_ms(cost):
+    if (
+        parts.kept
+        and cost is not None
+        and facts.loader_workers
+        and parts.first_ms * parts.every <= FIRST_BATCH_RATIO * batch_ms(cost)
+    ):
         return 0.0
     return parts.first_ms
 
 
-def starts_ms(result: RunResult) -> float:
+def worker_starts_ms(result: RunResult) -> float:
     """Return the wait for slow starts of epochs in a run without GPU work, ms per step.
 
     It is 0 if it is not relevant.
@@ -49,7 +56,7 @@ def starts_ms(result: RunResult) -> float:
     host, step_ms = result.host, result.metrics["best_step_time_ms"].value
     if host is None or host.parts is None or not step_ms:
         return 0.0
-    ms = min(slow_starts_ms(host.parts, result.manifest.facts), host.loading_ms)
+    ms = min(slow_worker_starts_ms(host.parts, result.manifest.facts), host.loading_ms)
     return ms if ms >= MIN_STARTS * step_ms else 0.0
 
 

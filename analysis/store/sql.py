@@ -13,7 +13,7 @@ import pandas as pd
 
 from sawtooth.analysis.derive.screen_sums import ensure_sums
 from sawtooth.analysis.store.rank_causes import RankCauses
-from sawtooth.analysis.store.sql_process import Answer, Order
+from sawtooth.analysis.store.sql_process import QueryAnswer, QueryRequest
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.ingest import children
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
@@ -24,10 +24,10 @@ MAX_ROWS = 10_000  # Limit of shown rows. A DuckDB client is better for exportin
 MAX_SECONDS = 10.0  # Limit of a query's time. The queries of our own pages need at most a hundredth of it.
 MAX_ANSWER_BYTES = 8 << 20  # Limit of one answer as text; 10,000 rows of forty numbers.
 MAX_SQL_CHARACTERS = 10_000  # Limit of a query's length, which also limits the parser's work.
-AT_ONCE = 2  # Limit of simultaneous queries, because each may use a core for MAX_SECONDS.
+MAX_SIMULTANEOUS_QUERIES = 2  # Limit of simultaneous queries, because each may use a core for MAX_SECONDS.
 
 _INHERITED = ("PATH", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-_slots = threading.BoundedSemaphore(AT_ONCE)
+_slots = threading.BoundedSemaphore(MAX_SIMULTANEOUS_QUERIES)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def run_query(
     if not recording.exists():
         raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
     sql = sql.encode(errors="replace").decode()  # A query from an address may contain half a character.
-    order = Order(
+    order = QueryRequest(
         sql=sql,
         recording=recording.relative_to(folder.root).as_posix(),
         derived=derived.relative_to(folder.root).as_posix(),
@@ -75,7 +75,7 @@ def run_query(
     return QueryResult(_frame(answer), answer.more)
 
 
-def _answer(root: Path, order: Order, seconds: float) -> Answer:
+def _answer(root: Path, order: QueryRequest, seconds: float) -> QueryAnswer:
     """Run the order in a child process and read its answer.
 
     The length of the answer is limited, because the child is not trusted.
@@ -115,7 +115,7 @@ def _answer(root: Path, order: Order, seconds: float) -> Answer:
             f"The query took longer than {seconds:g} s and was stopped. Query less data: one step, one name, or a LIMIT before a join."
         )
     try:
-        return from_json(_without_paths(text, root), Answer)
+        return from_json(_without_paths(text, root), QueryAnswer)
     except msgspec.MsgspecError:
         raise UsageError("The query exceeded the limits of memory or time and was stopped. Query less data.") from None
 
@@ -127,7 +127,7 @@ def _without_paths(text: bytes, folder: Path) -> bytes:
     return text
 
 
-def _frame(answer: Answer) -> pd.DataFrame:
+def _frame(answer: QueryAnswer) -> pd.DataFrame:
     """Return the rows as a table; columns of whole numbers keep their type if values are missing."""
     names: list[str] = []
     for name in answer.columns:  # A join may return two columns with the same name, but a table needs unique names.

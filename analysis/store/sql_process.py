@@ -37,7 +37,7 @@ RECORDING, DERIVED, SUMS, RANKS = ("recording_file", "derived_file", "sums_file"
 Cell = str | int | float | bool | None
 
 
-class Order(msgspec.Struct, frozen=True):
+class QueryRequest(msgspec.Struct, frozen=True):
     """The statement to run, and the limits of the answer.
 
     ``recording``, ``derived`` and ``sums`` (None without sums) are paths relative to the working directory. ``causes`` has the
@@ -54,7 +54,7 @@ class Order(msgspec.Struct, frozen=True):
     processor_seconds: int
 
 
-class Answer(msgspec.Struct, frozen=True):
+class QueryAnswer(msgspec.Struct, frozen=True):
     """The first rows of the result with the names and SQL types of the columns, or a ``problem`` as text."""
 
     columns: list[str] = []
@@ -66,15 +66,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 def main() -> None:
     """Answer the order on standard input."""
-    order = from_json(sys.stdin.buffer.read(), Order)
+    order = from_json(sys.stdin.buffer.read(), QueryRequest)
     try:
         answer = run(order)
     except MemoryError:
-        answer = Answer(problem="The query ran out of memory. Query fewer rows or columns.")
+        answer = QueryAnswer(problem="The query ran out of memory. Query fewer rows or columns.")
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 
-def run(order: Order) -> Answer:
+def run(order: QueryRequest) -> QueryAnswer:
     """Run the order's statement and return its answer; this limits the process permanently."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(5)  # Pages have priority.
@@ -82,12 +82,14 @@ def run(order: Order) -> Answer:
     _limit_this_process(order.processor_seconds)
     try:
         if problem := refusal(con, order.sql):
-            return Answer(problem=problem)
+            return QueryAnswer(problem=problem)
         return _first_rows(con, order, _execute(con, order.sql))
     except duckdb.Error as error:
-        return Answer(problem=str(error).partition("\nTraceback")[0])
+        return QueryAnswer(problem=str(error).partition("\nTraceback")[0])
     except Exception as error:  # The answer may contain a type without a Python equivalent.
-        return Answer(problem=f"The answer contains a value that cannot be shown ({type(error).__name__}). Cast it to VARCHAR.")
+        return QueryAnswer(
+            problem=f"The answer contains a value that cannot be shown ({type(error).__name__}). Cast it to VARCHAR."
+        )
 
 
 def _execute(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
@@ -119,7 +121,7 @@ def refusal(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:
     return None
 
 
-def _engine(order: Order) -> duckdb.DuckDBPyConnection:
+def _engine(order: QueryRequest) -> duckdb.DuckDBPyConnection:
     """Attach the files and lock the engine, so that it can reach nothing else."""
     con = duckdb.connect(
         ":memory:",
@@ -170,10 +172,10 @@ def _limit_this_process(processor_seconds: int) -> None:
             resource.setrlimit(which, (value, value))
 
 
-def _first_rows(con: duckdb.DuckDBPyConnection, order: Order, columns: list[str]) -> Answer:
+def _first_rows(con: duckdb.DuckDBPyConnection, order: QueryRequest, columns: list[str]) -> QueryAnswer:
     types = [str(c[1]) for c in con.description]
     if len(columns) > MAX_COLUMNS:
-        return Answer(problem=f"The answer has {len(columns):,} columns. The limit is {MAX_COLUMNS}.")
+        return QueryAnswer(problem=f"The answer has {len(columns):,} columns. The limit is {MAX_COLUMNS}.")
     rows: list[list[Cell]] = []
     remaining_bytes = order.answer_bytes
     while chunk := con.fetchmany(256):
@@ -181,9 +183,9 @@ def _first_rows(con: duckdb.DuckDBPyConnection, order: Order, columns: list[str]
             cells = [_cell(value) for value in row]
             remaining_bytes -= sum(len(cell) if isinstance(cell, str) else 12 for cell in cells)
             if len(rows) == order.rows or remaining_bytes < 0:
-                return Answer(columns, types, rows, more=True)
+                return QueryAnswer(columns, types, rows, more=True)
             rows.append(cells)
-    return Answer(columns, types, rows)
+    return QueryAnswer(columns, types, rows)
 
 
 def _cell(value: Any) -> Cell:

@@ -23,7 +23,7 @@ from sawtooth.analysis.tables.timeline import TimelineSpan
 
 TIMES = ("kernel_ms", "ms", "expected_ms", "low_ms", "high_ms", "least_ms")
 SUMS = (*TIMES, "launches", "bytes")
-LISTED = 12  # Largest number of rows. Each further operator or shape has about a percent of a kernel's time.
+MAX_ROWS = 12  # Largest number of rows. Each further operator or shape has about a percent of a kernel's time.
 
 _SQL = queries_of(__file__)
 
@@ -36,7 +36,7 @@ def attained_operators(rank: RankView, kernel: str) -> pd.DataFrame:
     of five kernels), least_ms (by the manufacturer's peaks; missing if the peaks or the bytes are unknown), launches (of this
     kernel) and bytes (that it copies). For a copy over a link, ms is missing and least_ms follows from the bandwidth of ``link``.
     """
-    used = rank.frame(_SQL["worked_for"], name=kernel, listed=LISTED)
+    used = rank.frame(_SQL["worked_for"], name=kernel, listed=MAX_ROWS)
     if crossed_by(kernel) is not None:
         host_link = link(rank, kernel)
         rows = [_copy_key(row, host_link, rank.step_divisor) for row in used.to_dict("records")]

@@ -11,7 +11,7 @@ import pandas as pd
 from sawtooth.analysis.derive.events import names_of, read_cpu_ops
 from sawtooth.analysis.derive.host import load_host_facts
 from sawtooth.analysis.derive.modules import forward_operators
-from sawtooth.analysis.derive.operators import innermost, nearest
+from sawtooth.analysis.derive.operators import innermost_interval, nearest_marked_operator
 from sawtooth.analysis.knowledge.frames import is_user_line
 from sawtooth.analysis.store.rank_view import RankView
 
@@ -36,9 +36,9 @@ def called_from(rank: RankView) -> pd.DataFrame:
         return pd.DataFrame(columns=list(COLUMNS))
     ops = read_cpu_ops(rank.recording.cursor, 0)
     made_by = forward_operators(ops)
-    node = nearest(made_by >= 0, ops.parent, np.arange(len(ops)))
+    node = nearest_marked_operator(made_by >= 0, ops.parent, np.arange(len(ops)))
     callers = np.where(node >= 0, made_by[np.maximum(node, 0)], np.arange(len(ops)))
-    call = innermost(
+    call = innermost_interval(
         thread=facts.python_thread,
         start=facts.python_start,
         end=facts.python_end,
@@ -46,7 +46,7 @@ def called_from(rank: RankView) -> pd.DataFrame:
         at_thread=ops.thread[callers],
         at=ops.start[callers],
     )
-    frame = nearest(user[facts.python_name], facts.python_parent, call)
+    frame = nearest_marked_operator(user[facts.python_name], facts.python_parent, call)
     launched = rank.frame(_LAUNCHED)
     ns = np.zeros(len(ops), np.int64)
     ns[launched["cpu_op_id"].to_numpy(np.int64)] = launched["ns"].to_numpy(np.int64)

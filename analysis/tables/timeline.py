@@ -73,7 +73,7 @@ def is_small(recording: Recording) -> bool:
 
 
 def _is_small(recording: Recording) -> bool:
-    return bool(recording.rows(f"SELECT {layout.events_of()}")[0][0] <= layout.FEW_EVENTS)
+    return bool(recording.rows(f"SELECT {layout.events_of()}")[0][0] <= layout.MAX_EVENTS_WITHOUT_SUMS)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def backward_threads(recording: Recording) -> set[int]:
 
 
 @dataclass(frozen=True)
-class InView:
+class ViewSums:
     """Sums over a view: the share in which the GPU works, and its lost time.
 
     ``lost`` has the lost time by owner and cause (ms), largest first. Only counted steps have causes: ``uncounted_ms`` is the
@@ -118,7 +118,7 @@ class InView:
     uncounted_ms: float = 0.0
 
 
-def facts_in_view(rank: RankView, view: TimelineSpan) -> InView | None:
+def facts_in_view(rank: RankView, view: TimelineSpan) -> ViewSums | None:
     """Return the sums over the view; None if the device has no operation during or around it."""
     owned = {owner: ns for owner, _, ns in _times_by_owner(rank, timeline_store.SEGMENTS, "segments", view)}
     if not owned:
@@ -128,7 +128,7 @@ def facts_in_view(rank: RankView, view: TimelineSpan) -> InView | None:
         lost = [(o, None, owned[o] / 1e6) for o in LOST_OWNERS if owned.get(o)]
     works = sum(ns for owner, ns in owned.items() if owner not in LOST_OWNERS)
     uncounted_ms = (sum(owned.values()) - works) / 1e6 - sum(ms for *_, ms in lost)
-    return InView(works / view.ns, tuple(sorted(lost, key=lambda row: -row[2])), max(uncounted_ms, 0.0))
+    return ViewSums(works / view.ns, tuple(sorted(lost, key=lambda row: -row[2])), max(uncounted_ms, 0.0))
 
 
 def owners_in_view(rank: RankView, view: TimelineSpan) -> list[tuple[str, int]]:

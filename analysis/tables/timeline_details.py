@@ -16,13 +16,13 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables.efficiency import roofline_table
-from sawtooth.analysis.tables.timeline import InView, TimelineSpan
+from sawtooth.analysis.tables.timeline import TimelineSpan, ViewSums
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
 MAX_LINKS = 200  # Largest number of listed kernels of one launch. A graph launch has thousands.
-DEEPEST = 200  # Frames of a stack. Deeper stacks are recursion.
+MAX_STACK_FRAMES = 200  # Frames of a stack. Deeper stacks are recursion.
 MAX_NAMES = 500  # Largest number of names that a search uses. A search with more names would match nearly all slices.
-MAX_WORDS = 200  # A search text has at most this many characters.
+MAX_SEARCH_CHARACTERS = 200  # A search text has at most this many characters.
 
 _SQL = queries_of(__file__)
 _ID = {"gpu": "gpu_op_id", "operators": "cpu_op_id", "calls": "call_id", "python": "python_call_id"}
@@ -128,7 +128,7 @@ def _stack(rank: RankView, at: dict[str, Any]) -> list[str]:
     if not rank.recording.rows("SELECT 1 FROM python_calls LIMIT 1"):
         return []
     origin = timeline.extent(rank.recording).start_ns
-    rows = _frame(rank, _SQL["stack"].format(most=DEEPEST), thread=at["lane"], at=at["start"] + origin)
+    rows = _frame(rank, _SQL["stack"].format(most=MAX_STACK_FRAMES), thread=at["lane"], at=at["start"] + origin)
     return [str(name) for name in rows["name"]]
 
 
@@ -159,7 +159,7 @@ def gap_details(rank: RankView, start: int) -> dict[str, Any]:
         raise NotFoundError("No lost time begins here.")
     call = row["python_call_id"]
     frames: list[str] = []
-    while call is not None and len(frames) < DEEPEST:
+    while call is not None and len(frames) < MAX_STACK_FRAMES:
         parent, name = rank.recording.rows("SELECT parent_id, name FROM named_python_calls WHERE python_call_id = ?", [call])[0]
         frames.append(str(name))
         call = parent
@@ -179,7 +179,7 @@ class SpanDetails:
     ``facts`` is None if the span does not overlap the time of the device's operations.
     """
 
-    facts: InView | None
+    facts: ViewSums | None
     owners: list[tuple[str, int]]
     operations: pd.DataFrame
 
@@ -199,7 +199,7 @@ def find(rank: RankView, words: str, at: int, forwards: bool) -> dict[str, Any]:
     The result has their number, and the next slice after ``at`` (or the last one before it) with its position. All sources are
     searched as one list in order of start. At its end, the search continues from the other end.
     """
-    words = words.strip()[:MAX_WORDS]
+    words = words.strip()[:MAX_SEARCH_CHARACTERS]
     if not words:
         raise UsageError("Type a part of a name to search for.")
     origin = timeline.extent(rank.recording).start_ns
@@ -242,7 +242,7 @@ def occurrences(rank: RankView, causes: tuple[str, ...], limit: int) -> list[tup
     return sorted((int(start), int(end)) for start, end in rows)
 
 
-def longest(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, str, str] | None:
+def nth_longest_loss(rank: RankView, start: int, end: int, nth: int) -> tuple[int, int, str, str] | None:
     """Return start, length, owner and cause of the ``nth`` longest interval of lost time in a span.
 
     ``nth`` 0 is the longest. None if there are fewer intervals.

@@ -20,7 +20,7 @@ from sawtooth.analysis.tables.timeline import extent, is_small
 from sawtooth.ingest.errors import UsageError
 
 COLUMNS = 1024  # Columns of a tile. Two to four tiles fill a screen.
-FEW = 3000  # With at most this many slices, a tile sends all individually; a screen shows about this number.
+MAX_SINGLE_SLICES = 3000  # With at most this many slices, a tile sends all individually; a screen shows about this number.
 MOST = 40_000  # Limit of individual slices of a tile. Only a damaged trace has more that are as long as a column.
 LEVELS = range(53)  # A column of 2^52 ns is 52 days.
 GAPS = "gaps"
@@ -66,7 +66,7 @@ def tile(recording: Recording, source: str, device: int | None, level: int, inde
     read = _Read(recording, source, device, level, index)
     sums = read.sums()
     slices = read.slices(1 << level)
-    complete = len(slices) + int(sums["operations"].sum()) <= FEW
+    complete = len(slices) + int(sums["operations"].sum()) <= MAX_SINGLE_SLICES
     if complete and len(sums):
         slices, sums = read.slices(0), sums.iloc[:0]
     ids = [int(i) for i in slices["name_id"].dropna().unique()]

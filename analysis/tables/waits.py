@@ -8,10 +8,10 @@ from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
-LISTED = 200  # Listed intervals, the longest first. In all known recordings, further ones take a few microseconds.
+MAX_INTERVALS = 200  # Listed intervals, the longest first. In all known recordings, further ones take a few microseconds.
 # The places of this many longest intervals are summed; the rest of a long recording is a few percent of its lost time.
 WEIGHED = 20_000
-AROUND = 0.6  # Margin on each side when the timeline shows an interval, as a share of its length.
+MARGIN_SHARE = 0.6  # Margin on each side when the timeline shows an interval, as a share of its length.
 
 _SQL = queries_of(__file__)
 
@@ -37,12 +37,12 @@ def pieces(rank: RankView, cause: str | None = None) -> pd.DataFrame:
     and t0_ms and t1_ms, a view around the interval.
     """
     origin = rank.recording.rows("SELECT coalesce(first_ns, 0) FROM recording")[0][0]
-    rows = rank.frame(_SQL["pieces"], cause=cause or "", origin=origin, listed=LISTED)
-    margin = rows["ms"] * AROUND
+    rows = rank.frame(_SQL["pieces"], cause=cause or "", origin=origin, listed=MAX_INTERVALS)
+    margin = rows["ms"] * MARGIN_SHARE
     return rows.assign(t0_ms=(rows["at_ms"] - margin).clip(lower=0), t1_ms=rows["at_ms"] + rows["ms"] + margin)
 
 
-def places(rank: RankView) -> pd.DataFrame:
+def main_locations(rank: RankView) -> pd.DataFrame:
     """Return, for each cause, the place on the host with the most lost time.
 
     Columns: cause (the owner, for exposed copies and communication without a cause), place (a Python call, else an operator, else

@@ -19,7 +19,7 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.ingest.manifest import RecordingRef
 
-LARGEST_NS = 1 << 62  # A larger offset is damage: times would no longer fit into 64 bits.
+MAX_OFFSET_NS = 1 << 62  # A larger offset is damage: times would no longer fit into 64 bits.
 DAY_NS = 86_400 * 10**9  # A sampler never waits a day between samples.
 
 
@@ -87,7 +87,7 @@ def origin_of(recording: Recording) -> ClockOrigin:
         clock=str(clock),
         host=host,
         pushed_to=str(pushed["host"]) if pushed.get("host") else None,
-        behind_ns=behind if isinstance(behind, int) and abs(behind) < LARGEST_NS else None,
+        behind_ns=behind if isinstance(behind, int) and abs(behind) < MAX_OFFSET_NS else None,
         assumed_interval_ns=interval if isinstance(interval, int) and interval > 0 else None,
         first_ns=int(first or 0),
         last_ns=int(last or 0),
@@ -108,7 +108,7 @@ def _clock_of(ref: RecordingRef, origin: ClockOrigin, trace_hosts: set[str], ori
     stretch = 1.0
     if ref.interval_ns is not None and 0 < ref.interval_ns < DAY_NS and origin.assumed_interval_ns:
         stretch = ref.interval_ns / origin.assumed_interval_ns
-    if ref.offset_ns is not None and abs(ref.offset_ns) < LARGEST_NS:
+    if ref.offset_ns is not None and abs(ref.offset_ns) < MAX_OFFSET_NS:
         return SampleClock("placed", ref.offset_ns, stretch, "as given")
     if origin.clock != "unix":
         reason = "its times are local and have no time zone" if origin.clock == "local" else "it has no times"

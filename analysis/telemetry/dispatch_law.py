@@ -28,7 +28,7 @@ KERNELS = 0.05  # Relative error of the step time of a GPU that never waits: the
 # Error as a share of the waiting time, over ENOUGH_S of training: short bursts are counted inexactly, and the host's speed drifts.
 HOST = 0.06
 FREQUENT_S, ENOUGH_S = 0.25, 4.0  # Seconds between samples (5 Hz with jitter), and seconds of training.
-BOUND_OFF = 0.08  # Relative error of the lower bound for ranks that wait for each other.
+BOUND_ERROR = 0.08  # Relative error of the lower bound for ranks that wait for each other.
 ROUNDING_PCT = 0.3  # Percentage points. The driver rounds utilization to whole percents.
 SUSTAINED = 1.08  # Under a power cap, the run's kernels may take longer than the profiled ones by this factor.
 NO_COLLECTIVES = 0.01  # Share of kernel time. With less communication, waits for other ranks do not matter.
@@ -136,7 +136,7 @@ def interval(
 def _bound(work: StepWork, mean: Mean, column: str) -> StepTimeEvidence:
     """Return the lower bound for a GPU that waits in collectives: its own work divided by its utilization."""
     compute_ns = work.occupied_ns - work.communication_ns
-    low = compute_ns / mean.value / 1e4 * (1 - BOUND_OFF)
+    low = compute_ns / mean.value / 1e4 * (1 - BOUND_ERROR)
     note = (
         f"The GPU waits for others inside collectives, which {NAMES[column]} counts as busy: its own {in_words(compute_ns / 1e6, 4)} of a step at "
         f"{mean.value:.3g} % bound the step from below only."

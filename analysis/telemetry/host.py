@@ -11,7 +11,7 @@ import numpy as np
 
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
-from sawtooth.analysis.telemetry.signal.steady import Steady
+from sawtooth.analysis.telemetry.signal.steady import SteadyPart
 from sawtooth.analysis.units import in_number
 from sawtooth.ingest.quantities.registry import HOST_COLUMNS
 
@@ -87,7 +87,7 @@ class HostLoad:
         return "disk" if any(self.means.get(column, 0.0) >= threshold for column, threshold in signs) else "elsewhere"
 
 
-def host_load(recording: Recording, steady: Steady | None, clock: SampleClock = AS_RECORDED) -> HostLoad | None:
+def host_load(recording: Recording, steady: SteadyPart | None, clock: SampleClock = AS_RECORDED) -> HostLoad | None:
     """Return the means of a telemetry recording's host; None if it has none.
 
     Older recordings have no table for them.

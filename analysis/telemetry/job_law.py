@@ -31,16 +31,16 @@ from sawtooth.analysis.telemetry.dispatch_law import (
 )
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.analysis.telemetry.signal.means import Mean, mean_over, weighted_mean
-from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow
+from sawtooth.analysis.telemetry.signal.steady import SteadyPart, find_steady, profile_shadow
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, load_series
 from sawtooth.analysis.units import in_words
 
 MAX_UNKNOWN = 4  # GPUs without a known device. Their 24 possible orders are tried.
 # Upper bound of the waiting time, as a multiple of the replayed value. Replays without the profiler use it too.
 MAX_IN_TURN = 1.6
-RANKS_OFF = 0.08  # Relative error of the step time: the replay does not contain all waits of the rank with the most work.
+STEP_TIME_ERROR = 0.08  # Relative error of the step time: the replay does not contain all waits of the rank with the most work.
 ROUNDS = 20  # Most iterations until step time and waiting time agree. Each one changes them less.
-APART = 1.5  # Sampling periods. Samples of two GPUs with a larger distance do not count as one moment.
+MAX_SAMPLE_DISTANCE = 1.5  # Sampling periods. Samples of two GPUs with a larger distance do not count as one moment.
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
@@ -63,7 +63,7 @@ class _Moments(NamedTuple):
 
     times: I64
     spare: F64
-    part: Steady
+    part: SteadyPart
     mean: Mean
 
     def waited_ns(self, own_ns: float, in_turn_ns: float) -> float:
@@ -107,7 +107,7 @@ def by_utilization(
     largest = max(works, key=lambda work: work.occupied_ns)
     period_s = max(t.period_s[column] for t in orders[0])
     ends = [
-        (measurement.mean.value, *interval(largest, measurement.mean, period_s, 0.0, kernels=RANKS_OFF))
+        (measurement.mean.value, *interval(largest, measurement.mean, period_s, 0.0, kernels=STEP_TIME_ERROR))
         for measurement in measured
     ]
     usual = sorted(measured, key=lambda measurement: measurement.mean.value)[(len(measured) - 1) // 2]
@@ -193,7 +193,7 @@ def _lowest_mean(
             at - 1,
             at,
         )
-        nearest &= np.abs(sample_times[at] - times) <= APART * period
+        nearest &= np.abs(sample_times[at] - times) <= MAX_SAMPLE_DISTANCE * period
         level, own_idle = values[at] * largest.occupied_ns / work.occupied_ns, 100 - values[at]
         idle, lowest_idle, lowest = idle + own_idle, np.where(level < lowest, own_idle, lowest_idle), np.minimum(lowest, level)
     times, lowest, spare = times[nearest], lowest[nearest], (idle - lowest_idle)[nearest]

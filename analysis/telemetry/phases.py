@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.analysis.intervals import where_true
-from sawtooth.analysis.telemetry.signal.steady import Steady, weights_ns
+from sawtooth.analysis.telemetry.signal.steady import SteadyPart, weights_ns
 from sawtooth.ingest.quantities.throttling import BY_LABEL, HOLDING, ReasonKind
 
 F64 = NDArray[np.float64]
@@ -60,7 +60,7 @@ class ThrottleBand:
         return BY_LABEL[self.reason].kind
 
 
-def phases(time_ns: I64, busy: F64, steady: Steady, period_s: float | None = None) -> list[Phase]:
+def phases(time_ns: I64, busy: F64, steady: SteadyPart, period_s: float | None = None) -> list[Phase]:
     """Return the phases in order.
 
     ``busy`` is the same signal as for ``find_steady``; ``period_s`` is the period of its sawtooth, if there is one.

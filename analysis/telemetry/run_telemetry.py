@@ -29,7 +29,7 @@ from sawtooth.ingest.manifest import SAME_TIME_NS, Manifest
 UTILIZATION = ("util_pct", "gr_active_pct")
 
 
-class Owned(NamedTuple):
+class SampledOwner(NamedTuple):
     """A traced device, and the index of its sampled device."""
 
     recording_id: str
@@ -51,7 +51,7 @@ class RunTelemetry:
     clocks: dict[str, SampleClock] = field(default_factory=dict)
     origins: dict[str, ClockOrigin] = field(default_factory=dict)
     host: HostLoad | None = None
-    owners: tuple[Owned, ...] = ()
+    owners: tuple[SampledOwner, ...] = ()
     possible: tuple[int, ...] = ()
     unknown: str | None = None
 
@@ -105,7 +105,7 @@ def load(manifest: Manifest, library: Library, traces: Sequence[RecordingRow]) -
         clocks,
         origins,
         host,
-        owners=tuple(Owned(*key, index_of[owner.recording_id, owner.device]) for key, owner in owned.items()),
+        owners=tuple(SampledOwner(*key, index_of[owner.recording_id, owner.device]) for key, owner in owned.items()),
         possible=tuple(index_of[t.recording_id, t.device] for t in candidates(outside, devices)),
         unknown=unassigned_sentence(devices, outside, owned),
     )

@@ -27,7 +27,7 @@ TROUGH_RATIO = 0.8  # A stretch above this share of the mean level is not a trou
 MAX_POINTS = 2000  # Points of a line. A screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms.
 OF_HOST = tuple(quantity.column for quantity in HOST if quantity.panel)
 SAME_TICK_NS = 1_000_000  # One tick of the sampler reads the GPUs and the host.
-DRAWN = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # Quantities that a chart may show.
+CHART_COLUMNS = tuple(quantity.column for quantity in QUANTITIES if quantity.panel)  # Quantities that a chart may show.
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def devices(recording: Recording) -> list[tuple[int, str | None]]:
 
 def telemetry(recording: Recording, device: int, clock: SampleClock = AS_RECORDED) -> TelemetrySeries:
     """Read one device's telemetry, with times on ``clock``."""
-    columns = recording.select_list("samples", (*DRAWN, "energy_j"))
+    columns = recording.select_list("samples", (*CHART_COLUMNS, "energy_j"))
     samples = recording.frame(
         f"SELECT time_ns, {columns}, clock_event_mask FROM samples WHERE device = ? ORDER BY time_ns", [device]
     )
@@ -106,7 +106,7 @@ def _with_host(recording: Recording, samples: pd.DataFrame) -> pd.DataFrame:
     return samples
 
 
-def last(telemetry: TelemetrySeries, seconds: float) -> TelemetrySeries:
+def last_seconds(telemetry: TelemetrySeries, seconds: float) -> TelemetrySeries:
     """Return the last ``seconds`` of the telemetry."""
     start = max(telemetry.span.end_ns - round(seconds * 1e9), telemetry.span.start_ns)
     return cut_to(telemetry, TimelineSpan(start, telemetry.span.end_ns))

@@ -22,14 +22,14 @@ from sawtooth.analysis.metrics.pauses import (
     rare_phases,
     round_of,
     separate_pauses,
-    stretches,
+    times_between_phases,
     whole_bursts,
 )
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.quantiles import NORMAL_90
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop, spans_between, traced_ns
-from sawtooth.analysis.telemetry.signal.warm_up import MIN_STEPS, first_times, without_queue_filling, without_warm_up
+from sawtooth.analysis.telemetry.signal.warm_up import MIN_STEPS, slow_first_spans, without_queue_filling, without_warm_up
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_boundary import step_in_words
 from sawtooth.ingest.loop.step_parts import step_parts, with_first_waits
@@ -88,11 +88,11 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False, detached: bool = 
     profiled = [mark.step for mark in marks if mark.phase == "profile"]
     earlier = [span for span in spans if not profiled or span.step < profiled[0]]
     later = [span for span in spans if profiled and span.step > profiled[-1] + SETTLING_STEPS]
-    first = first_times([*earlier, *later], REASONS)
+    first = slow_first_spans([*earlier, *later], REASONS)
     earlier, later = ([span for span in spans if span not in first] for spans in (earlier, later))
     separate_phases = rare_phases([*earlier, *later], RARE_STEPS_CPU if cpu_only else RARE_STEPS)
     earlier, later = (with_first_waits(spans, separate_phases) for spans in (earlier, later))
-    before, after = (stretches(spans, separate_phases) for spans in (earlier, later))
+    before, after = (times_between_phases(spans, separate_phases) for spans in (earlier, later))
     counted = _count_cpu_steps(before, after) if cpu_only else _count_gpu_steps(before, after, detached=detached)
     if counted is None:
         return None

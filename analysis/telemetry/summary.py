@@ -17,7 +17,7 @@ from sawtooth.analysis.telemetry.phases import Phase, ThrottleBand, phases, thro
 from sawtooth.analysis.telemetry.signal.dropouts import COUNTERS, dropouts, zeros_at_work
 from sawtooth.analysis.telemetry.signal.means import Mean, counter_rate, mean_over, weighted_mean
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth, find_sawtooth
-from sawtooth.analysis.telemetry.signal.steady import Steady, find_steady, profile_shadow, weights_ns
+from sawtooth.analysis.telemetry.signal.steady import SteadyPart, find_steady, profile_shadow, weights_ns
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 F64 = NDArray[np.float64]
@@ -67,7 +67,7 @@ class DeviceTelemetry:
     last_ns: int
     period_s: dict[str, float]
     coverage: float
-    steady: Steady
+    steady: SteadyPart
     means: dict[str, float]
     memory_peak_bytes: float | None
     memory_total_bytes: float | None
@@ -153,7 +153,7 @@ def _summary(
     first_ns, last_ns = (int(times[0]), int(times[-1])) if len(times) else (0, 0)
     rhythm = _rhythm(series, profiles, marked if marked or profiles else _longest_job(series))
     signal, steady, sawtooth_found = rhythm.signal, rhythm.steady, rhythm.sawtooth
-    averaged = Steady(first_ns - 1, last_ns) if steady.why_none is not None and len(times) else steady
+    averaged = SteadyPart(first_ns - 1, last_ns) if steady.why_none is not None and len(times) else steady
     zeros = zeros_at_work(series["util_pct"], series["power_w"]) if {"util_pct", "power_w"} <= series.keys() else 0.0
     at_work = ("gr_active_pct",) if zeros else ("util_pct", "gr_active_pct")
     means = {c: weighted_mean(*series[c], averaged, rhythm.shadows) for c in MEANS if c in series}
@@ -217,7 +217,7 @@ class _DeviceRhythm(NamedTuple):
 
     signal: UtilizationSignal | None
     shadows: tuple[tuple[int, int], ...]
-    steady: Steady
+    steady: SteadyPart
     sawtooth: Sawtooth
 
 
@@ -225,7 +225,7 @@ def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[i
     signal = next((s for s in ACTIVITY if s.column in series), None)
     if signal is None:
         no_sawtooth = Sawtooth(None, "no signal that shows GPU activity was recorded", None)
-        return _DeviceRhythm(None, (), Steady(None, None, "no activity was recorded"), no_sawtooth)
+        return _DeviceRhythm(None, (), SteadyPart(None, None, "no activity was recorded"), no_sawtooth)
     times, values = series[signal.column]
     shadows = tuple(profile_shadow(times, values, profile) for profile in profiles)
     steady = find_steady(times, values, shadows, marked)
@@ -238,7 +238,7 @@ def _rhythm(series: Series, profiles: Sequence[tuple[int, int]], marked: tuple[i
     return _DeviceRhythm(signal, shadows, steady, sawtooth_found)
 
 
-def _sawtooth(series: Series, steady: Steady, profiles: Sequence[tuple[int, int]], signal: UtilizationSignal) -> Sawtooth:
+def _sawtooth(series: Series, steady: SteadyPart, profiles: Sequence[tuple[int, int]], signal: UtilizationSignal) -> Sawtooth:
     times, values = series[signal.column]
     if steady.why_none is not None:
         return Sawtooth(None, steady.why_none, None)
@@ -256,7 +256,7 @@ def _coverage(recording: Recording, device: int, times: I64, stretch: float) -> 
     return max(0.0, 1 - float(gap_ns) * stretch / float(times[-1] - times[0]))
 
 
-def _is_capped(series: Series, steady: Steady) -> bool:
+def _is_capped(series: Series, steady: SteadyPart) -> bool:
     """Return whether the power cap reduced clocks in part of the steady time."""
     if "clock_event_mask" not in series:
         return False

@@ -175,7 +175,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class BroughtIn:
+class IngestedRuns:
     """The runs that were made from files, a sentence for each file that was left out, and notices."""
 
     runs: list[ListedRun]

@@ -26,7 +26,7 @@ Name = Annotated[str, Field(description="Name of the run; by default the name of
 Tags = Annotated[list[str] | None, Field(description="Tags, such as baseline or batch_size=64.")]
 
 
-def from_paths(tools: Tools) -> Callable[..., answers.BroughtIn]:
+def from_paths(tools: Tools) -> Callable[..., answers.IngestedRuns]:
     """Return the tool ``ingest`` for paths on this machine."""
 
     def ingest(
@@ -35,7 +35,7 @@ def from_paths(tools: Tools) -> Callable[..., answers.BroughtIn]:
         ],
         name: Name = "",
         tags: Tags = None,
-    ) -> answers.BroughtIn:
+    ) -> answers.IngestedRuns:
         """Read traces (.json, .json.gz), Nsight exports (.sqlite) and telemetry into a run.
 
         The files are not changed.
@@ -61,7 +61,7 @@ def from_paths(tools: Tools) -> Callable[..., answers.BroughtIn]:
 
 def from_uploads(
     tools: Tools, jobs: Callable[[], Jobs], upload_path: Callable[[str], Path]
-) -> Callable[..., answers.BroughtIn]:
+) -> Callable[..., answers.IngestedRuns]:
     """Return the tool ``ingest`` for uploads: a job of the server reads them in its own process.
 
     ``upload_path`` returns the file of an upload's id. Paths on the server are not accepted.
@@ -71,7 +71,7 @@ def from_uploads(
         uploads: Annotated[dict[str, str], Field(description="The file name of each upload, by the upload's id.")],
         name: Name = "",
         tags: Tags = None,
-    ) -> answers.BroughtIn:
+    ) -> answers.IngestedRuns:
         """Make a run from uploaded traces and telemetry.
 
         Upload each file first: PUT /api/v1/uploads?name=FILE with the headers Authorization: Bearer TOKEN and X-Sawtooth: 1.
@@ -85,7 +85,7 @@ def from_uploads(
             time.sleep(POLL_SECONDS)
         if job.active:
             notice = "The files are still being read. Call list_runs in a minute, which then lists the run."
-            return answers.BroughtIn([], [], [notice])
+            return answers.IngestedRuns([], [], [notice])
         if job.outcome.sentence and not job.outcome.run_ids:
             raise SawtoothError(job.outcome.sentence)
         left_out = [job.outcome.sentence] if job.outcome.sentence else []
@@ -103,6 +103,6 @@ def _clean_tags(tags: list[str] | None) -> list[str]:
     return [clean(tag, NAME_LENGTH) for tag in tags or []]
 
 
-def _answer(tools: Tools, run_ids: list[str], left_out: list[str], notices: list[str]) -> answers.BroughtIn:
+def _answer(tools: Tools, run_ids: list[str], left_out: list[str], notices: list[str]) -> answers.IngestedRuns:
     runs = [tools.listed_run(tools.library.folder.read_manifest(run_id)) for run_id in run_ids]
-    return answers.BroughtIn(runs, left_out, notices)
+    return answers.IngestedRuns(runs, left_out, notices)

@@ -39,7 +39,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Run = Annotated[str, Field(description="Id or name of a run, as list_runs shows it.")]
-Ingest = Callable[..., answers.BroughtIn]  # The function behind the tool ``ingest``. The tool has its parameters.
+Ingest = Callable[..., answers.IngestedRuns]  # The function behind the tool ``ingest``. The tool has its parameters.
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from sawtooth.app.places import MOVED, SCREENS, moved, moved_runs, moved_work
+from sawtooth.app.places import MOVED, SCREENS, moved_address, moved_runs, moved_work
 from sawtooth.app.server.headers import index_page
 
 
@@ -24,4 +24,4 @@ async def _index(request: Request) -> Response:
 
 
 async def _redirect(request: Request) -> Response:
-    return RedirectResponse(moved(request.url.path, request.url.query))
+    return RedirectResponse(moved_address(request.url.path, request.url.query))

@@ -22,7 +22,7 @@ from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline_tiles
 from sawtooth.analysis.tables.timeline_tiles import TimelineTile
 from sawtooth.app.api.answers import Handler, answer_errors, run_of
-from sawtooth.app.charts.rankings import short
+from sawtooth.app.charts.rankings import short_name
 from sawtooth.app.library import library
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
@@ -30,7 +30,7 @@ from sawtooth.ingest.manifest import Manifest
 NAME_LENGTH = 80  # Characters of a name inside a slice. The drawer shows the full name.
 _DEPTH_BITS = 16  # Number of bits of a USMALLINT.
 MAX_TILES = 8  # Tiles per request, which suffice for all sources of one time range.
-_NAMES = lru_cache(maxsize=20_000)(short)
+_NAMES = lru_cache(maxsize=20_000)(short_name)
 _results: dict[str, RunResult] = {}
 _lock = threading.Lock()
 MAX_CACHED_RESULTS = 8  # Analyses that stay in memory.

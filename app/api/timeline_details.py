@@ -15,7 +15,7 @@ from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables import timeline_details as tables
 from sawtooth.app.api.answers import json
 from sawtooth.app.api.timeline import answered, number, opened, rank_of, requested_result
-from sawtooth.app.charts.rankings import short
+from sawtooth.app.charts.rankings import short_name
 from sawtooth.app.theme import UNKNOWN, Colour, colour_of
 from sawtooth.app.words import timeline as words
 from sawtooth.app.words.answer.step import StepAnswer, answer_of
@@ -42,12 +42,12 @@ def _slice(request: Request) -> Response:
                 "links": [{**_slice_for_timeline(link, link["source"]), "role": link["role"]} for link in row["links"]],
                 "same": None,
             }
-            row["next_operation"] = short(row["next_operation"], NAME_LENGTH) if row["next_operation"] else None
+            row["next_operation"] = short_name(row["next_operation"], NAME_LENGTH) if row["next_operation"] else None
             origin = timeline.extent(rank.recording).start_ns
             return json({**gap, **words.gap(row, requested_result(request), origin), "stack": words.stack(row["stack"])})
         details = tables.slice_details(rank, source, number(request, "id"))
         links = [{**_slice_for_timeline(link, link["source"]), "role": link["role"]} for link in details.links]
-        title = short(str(details.row["name"]), NAME_LENGTH)
+        title = short_name(str(details.row["name"]), NAME_LENGTH)
         return json(
             {
                 "slice": _slice_for_timeline(details.row, source),
@@ -69,13 +69,13 @@ def _slice_for_timeline(row: dict[str, Any], source: str) -> dict[str, Any]:
         "lane": row.get("lane", 0),
         "depth": row.get("depth", 0),
         "kind": row.get("kind") or "",
-        "name": short(str(row["name"]), NAME_LENGTH),
+        "name": short_name(str(row["name"]), NAME_LENGTH),
         "start": row["start"],
         "end": row["start"] + row["dur"],
     }
 
 
-def _stretch(request: Request) -> Response:
+def _time_range(request: Request) -> Response:
     """Return what takes the time between ``start`` and ``end``, and the longest operations."""
     with opened(request) as rank:
         start, end = number(request, "start"), number(request, "end")
@@ -87,7 +87,7 @@ def _stretch(request: Request) -> Response:
             "works_share": contents.facts.works_share if contents.facts else None,
             "parts": _parts_of_view(contents, answer.names, end - start) if answer is not None else [],
             "operations": [
-                {"name": short(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
+                {"name": short_name(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
                 for n, c, ms in operations[["name", "operations", "ms"]].itertuples(index=False)
             ],
         }
@@ -174,7 +174,7 @@ def _longest(request: Request) -> Response:
     ``nth`` selects the longest (0), the second longest (1) and so on.
     """
     with opened(request) as rank:
-        piece = tables.longest(rank, number(request, "start"), number(request, "end"), max(number(request, "nth"), 0))
+        piece = tables.nth_longest_loss(rank, number(request, "start"), number(request, "end"), max(number(request, "nth"), 0))
     if piece is None:
         return json({"slice": None})
     start, length, owner, cause = piece
@@ -183,5 +183,5 @@ def _longest(request: Request) -> Response:
     )
 
 
-_ROUTES = (_slice, _stretch, _find, _occurrences, _longest)
+_ROUTES = (_slice, _time_range, _find, _occurrences, _longest)
 details, stretch, find, occurrences, longest = (answered(route) for route in _ROUTES)

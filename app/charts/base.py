@@ -30,7 +30,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-LONGEST_IN_MS = 999.5  # A longer time reads as 1.00 s or more.
+MAX_IN_MS = 999.5  # A longer time reads as 1.00 s or more.
 
 
 class LegendEntry(NamedTuple):
@@ -77,7 +77,7 @@ def time_unit(longest_ms: float) -> TimeUnit:
 
     The unit is s from one second on, as in the app's texts.
     """
-    return TimeUnit("s", 1e3) if longest_ms >= LONGEST_IN_MS else TimeUnit("ms", 1.0)
+    return TimeUnit("s", 1e3) if longest_ms >= MAX_IN_MS else TimeUnit("ms", 1.0)
 
 
 def marker(colour: Colour, dark: bool) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def entry_of(colour: Colour, dark: bool) -> LegendEntry:
     return LegendEntry(colour.label, colour.on(dark), colour.hatched, colour.texture)
 
 
-def framed(figure: go.Figure, height: int, *, legend: bool = False) -> go.Figure:
+def with_layout(figure: go.Figure, height: int, *, legend: bool = False) -> go.Figure:
     """Give a figure the margins, numbers and fonts of all charts; the page's theme colours text and grid."""
     if any("xaxis" in trace for trace in figure.data):  # a treemap has no axes
         figure.update_xaxes(separatethousands=True)

@@ -10,7 +10,7 @@ from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import UNKNOWN, colour_of
 
 MAX_BARS = 4  # Causes with a bar of their own. The others are one bar, so that the list stays short.
-SMALL = 0.01  # Share of the largest change: a shorter bar is invisible.
+MIN_BAR_SHARE = 0.01  # Share of the largest change: a shorter bar is invisible.
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges |
     largest = abs(by_size[0].change_ms) if by_size else 0.0
     if not largest:
         return None
-    largest_bars = [bar for bar in by_size[:MAX_BARS] if abs(bar.change_ms) >= SMALL * largest]
+    largest_bars = [bar for bar in by_size[:MAX_BARS] if abs(bar.change_ms) >= MIN_BAR_SHARE * largest]
     rest = sum(bar.change_ms for bar in by_size[len(largest_bars) :])
     rows = [(bar.named, bar.change_ms, colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN) for bar in largest_bars]
     rows += [("everything else", rest, UNKNOWN)] if len(by_size) > len(largest_bars) and abs(rest) > 1e-9 else []

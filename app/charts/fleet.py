@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from sawtooth.analysis.findings.sampled.fleet import Fleet
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.charts.base import Chart, with_layout
 from sawtooth.app.theme import Colour, colour_of_quantity
 
 IDLE = Colour("0 %", "#DDE3EA", "#2E353D")  # Not the page's colour, which a span without samples has.
@@ -36,7 +36,7 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
             hoverongaps=False,
         )
     )
-    framed(figure, min(90 + 22 * len(first_rows), 720))
+    with_layout(figure, min(90 + 22 * len(first_rows), 720))
     figure.update_yaxes(autorange="reversed", nticks=32)
     figure.update_xaxes(title={"text": f"time since the telemetry began, {unit}"})
     table = pd.DataFrame(

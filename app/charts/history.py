@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, framed, time_unit
+from sawtooth.app.charts.base import Chart, time_unit, with_layout
 from sawtooth.app.theme import ACCENT, MUTED
 
 _COLUMNS = {"name": "Run", "step_ms": "Step time, ms", "mfu": "MFU"}
@@ -35,7 +35,7 @@ def chart(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
             col=1,
         )
         figure.update_yaxes(title={"text": label}, rangemode="tozero", zeroline=False, row=place, col=1)
-    framed(figure, 90 + 120 * max(len(panels), 1))
+    with_layout(figure, 90 + 120 * max(len(panels), 1))
     figure.update_xaxes(dtick=1 if len(rows) <= 30 else None, zeroline=False)
     figure.update_xaxes(title={"text": "runs, in order of ingestion"}, row=max(len(panels), 1), col=1)
     return Chart(
@@ -72,16 +72,16 @@ def mfu_by_busy(rows: pd.DataFrame, *, dark: bool) -> Chart:
         ],
         hovertemplate="%{customdata}<extra></extra>",
     )
-    framed(figure, 360)
+    with_layout(figure, 360)
     figure.update_xaxes(title={"text": "share of the step in which the GPU is busy, %"}, range=[0, 105], zeroline=False)
-    figure.update_yaxes(title={"text": "MFU, %"}, range=[-100 * BELOW * top, 100 * top], zeroline=False)
+    figure.update_yaxes(title={"text": "MFU, %"}, range=[-100 * MARGIN_BELOW * top, 100 * top], zeroline=False)
     columns = {"run": "Run", "busy": "GPU busy", "mfu": "MFU"}
     return Chart(figure=figure, title=title, alt=f"{title}.", table=rows, columns=columns, metrics=("mfu", "gpu_busy_share"))
 
 
 # The size of a name and of a dot, as shares of the axes of a picture that is 560 pixels wide and 270 high.
-LETTER_WIDTH, NAME_HEIGHT, RADIUS, APART = 0.0135, 0.075, 0.009, 0.02  # The dot's radius, horizontally and vertically.
-BELOW = 0.12  # Share of the vertical axis below 0: room for the name of a run whose MFU is almost 0.
+LETTER_WIDTH, NAME_HEIGHT, RADIUS, LABEL_GAP = 0.0135, 0.075, 0.009, 0.02  # The dot's radius, horizontally and vertically.
+MARGIN_BELOW = 0.12  # Share of the vertical axis below 0: room for the name of a run whose MFU is almost 0.
 RIGHT_END = 1.03  # A name that ended further to the right would be cut off on a phone.
 # Where a name may stand, in order of preference: the direction from its dot, to the right and upwards.
 POSITIONS = {
@@ -103,11 +103,11 @@ def _names_with_room(rows: pd.DataFrame, top: float) -> tuple[list[str], list[st
         name, (x, y) = fmt.plain(str(rows.loc[run, "run"]), 24), dots[run]
         half = LETTER_WIDTH * len(name) / 2
         for position, (aside, up) in POSITIONS.items():
-            left, low = x + half * (aside - 1), y + (APART if up > 0 else -APART - NAME_HEIGHT)
+            left, low = x + half * (aside - 1), y + (LABEL_GAP if up > 0 else -LABEL_GAP - NAME_HEIGHT)
             box = (left, left + 2 * half, low, low + NAME_HEIGHT)
-            outside = box[0] < 0 or box[1] > RIGHT_END or box[2] < -BELOW
+            outside = box[0] < 0 or box[1] > RIGHT_END or box[2] < -MARGIN_BELOW
             covers = any(
-                box[0] - RADIUS < a < box[1] + RADIUS and box[2] - APART < b < box[3] + APART
+                box[0] - RADIUS < a < box[1] + RADIUS and box[2] - LABEL_GAP < b < box[3] + LABEL_GAP
                 for other, (a, b) in dots.items()
                 if other != run
             )

@@ -16,7 +16,7 @@ from sawtooth.app.charts.telemetry import PANELS, Panel, columns_of
 from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-FIRST = ("gr_active_pct", "util_pct", "sm_active_pct")  # Quantities of the top panel, to which the sentence refers.
+TOP_PANEL_COLUMNS = ("gr_active_pct", "util_pct", "sm_active_pct")  # Quantities of the top panel, to which the sentence refers.
 BESIDE_ACTIVITY = "sm_active_pct"  # Not in the top panel if GPU activity is: its line is similar, and so is its colour.
 AT_WORK = Panel("GPU at work, %", top=102.0)
 FAINT = "util_pct"  # Drawn faintly behind faster signals, if there are any.
@@ -56,7 +56,7 @@ def picture(
     x is in seconds before the newest sample. If ``period_s`` is set, one period is marked at the right end of the first panel.
     ``gpus`` are all GPUs at a glance and ``tiles`` are the numbers of this GPU, both over the last ``recent_s`` seconds.
     """
-    first = [column for column in FIRST if column != BESIDE_ACTIVITY or "gr_active_pct" not in lines]
+    first = [column for column in TOP_PANEL_COLUMNS if column != BESIDE_ACTIVITY or "gr_active_pct" not in lines]
     rest = [(panel, [c for c in columns_of(key) if c not in first]) for key, panel in PANELS.items()]
     panels = []
     for panel, those in [(AT_WORK, first), *rest]:

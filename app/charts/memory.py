@@ -7,7 +7,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
+from sawtooth.app.charts.base import Chart, LegendEntry, time_unit, with_layout
 from sawtooth.app.charts.poster_bars import LETTER, BarSegment, StepBar
 from sawtooth.app.theme import MUTED, PAGE, Colour, colour_of_quantity, mix
 
@@ -50,7 +50,7 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
             for a, b in steps
         ]
     )  # fmt: skip
-    framed(figure, 320)
+    with_layout(figure, 320)
     figure.update_xaxes(title={"text": f"{unit.name} since the recording began"}, zeroline=False)
     figure.update_yaxes(title={"text": "GiB above the least seen" if relative else "GiB"}, rangemode="tozero")
     columns = {"at_ms": "At, ms", "allocated_bytes": "Allocated, bytes", "reserved_bytes": "Reserved, bytes"}

@@ -6,12 +6,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.charts.base import Chart, LegendEntry, with_layout
 from sawtooth.app.charts.waterfall import change_with_arrow
 from sawtooth.app.theme import ACCENT, CAUSES, MUTED, UNKNOWN, ink_on, mix
 
-DRAWN_FROM = 0.004  # Share of a step's GPU time: narrower modules would be lines without a name.
-MAX_DRAWN = 300  # Modules in each picture: the browser needs a second for more.
+MIN_DRAWN_SHARE = 0.004  # Share of a step's GPU time: narrower modules would be lines without a name.
+MAX_MODULES = 300  # Modules in each picture: the browser needs a second for more.
 HALF = 0.5  # Share of A's time: a larger change has the same colour as this one.
 ROOT = "step"
 
@@ -23,7 +23,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     """
     placed = rows[rows["module"].notna() | (rows["parent"].isna() & (rows["ms_a"] > 0))]
     whole = float(placed.loc[placed["parent"].isna(), "ms_a"].sum())
-    placed = placed[placed["ms_a"] >= DRAWN_FROM * whole].nlargest(MAX_DRAWN, "ms_a")
+    placed = placed[placed["ms_a"] >= MIN_DRAWN_SHARE * whole].nlargest(MAX_MODULES, "ms_a")
     placed_keys = {_key(module) for module in placed["module"]}
     placed = placed[[pd.isna(parent) or _key(parent) in placed_keys for parent in placed["parent"]]]
     changes = [float(b - a) for a, b in zip(placed["ms_a"], placed["ms_b"], strict=True)]
@@ -54,7 +54,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
             pathbar={"visible": False},
         )
     )
-    framed(figure, 320)
+    with_layout(figure, 320)
     figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"}, margin={"l": 0, "r": 0, "t": 4, "b": 0})
     legend = (
         LegendEntry("half the time in B, or less", _change_colour(-HALF, dark)),

@@ -21,8 +21,8 @@ NAMED_FROM = 0.01  # Share of the step: a narrower part shows its name only on h
 LETTER = 0.0078  # Share of the bar: width of a letter on a laptop's page. A part with less room is named below the bar.
 NARROW_LETTER = 0.035  # The same on a narrow page, whose bars are a third as long.
 EDGES = 3  # Letters: room around a number, so that it is not cut off.
-FEW = 6  # Bars: with more, the same numbers in each bar would be noise.
-SMALL = 0.004  # Share of the longer step: smaller changes are added up as one, so that the sum remains exact.
+MAX_NUMBERED_BARS = 6  # Bars: with more, the same numbers in each bar would be noise.
+MIN_BAR_SHARE = 0.004  # Share of the longer step: smaller changes are added up as one, so that the sum remains exact.
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class BarChart:
 
 
 @dataclass(frozen=True)
-class Move:
+class WaterfallStep:
     """A bar of the waterfall from A's step to B's: its start and length (CSS), change in words, and fill."""
 
     name: str
@@ -87,13 +87,13 @@ class Move:
     texture: str
 
 
-def plain(bars: Sequence[StepBar | Move | BarSegment]) -> list[dict[str, Any]]:
+def plain_data(bars: Sequence[StepBar | WaterfallStep | BarSegment]) -> list[dict[str, Any]]:
     """Return bars as plain data for a browser."""
     return [asdict(bar) for bar in bars]
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedStep:
     """The step after all changes of a plan: its name, its time in words, and its ms.
 
     An example of the name is "all 6 changes: 2.0 ×". The time in words may be a range.
@@ -105,7 +105,7 @@ class Planned:
 
 
 def of_run(
-    result: RunResult, before: str, forecast: CombinedPrediction | None, *, dark: bool, plan: Planned | None = None
+    result: RunResult, before: str, forecast: CombinedPrediction | None, *, dark: bool, plan: PlannedStep | None = None
 ) -> list[StepBar]:
     """Return the run's step, which takes ``before``, and the predicted steps, on one scale.
 
@@ -158,7 +158,7 @@ def _now_and_after(
 def _after(row: str, name: str, time: str, after_ms: float, now_ms: float, dark: bool) -> StepBar:
     """Return a step with a predicted time of ``after_ms``; the replay predicts only its total time."""
     share = min(after_ms / now_ms, 1.0)
-    shorter = f"{fmt.shortened(now_ms, after_ms)} shorter"
+    shorter = f"{fmt.saved_time(now_ms, after_ms)} shorter"
     rest = BarSegment(
         f"{name}, {time}" if ":" in name else f"{name}: {time}",
         _if_room(name, share),
@@ -175,11 +175,11 @@ def bars_of(steps: Sequence[tuple[str, Sequence[tuple[Colour, float]]]], *, dark
     Each step has a name and its parts (colour and ms). A part shows its number if there is room.
     """
     longest = max((sum(ms for _, ms in parts) for _, parts in steps), default=0.0) or 1.0
-    drawn = []
+    drawn, is_numbered = [], len(steps) <= MAX_NUMBERED_BARS
     for name, parts in steps:
         total = sum(ms for _, ms in parts)
         pieces = tuple(
-            _segment_with_number(colour, ms, ms / longest, dark, shown=len(steps) <= FEW) for colour, ms in parts if ms > 0
+            _segment_with_number(colour, ms, ms / longest, dark, shown=is_numbered) for colour, ms in parts if ms > 0
         )
         drawn.append(StepBar(name, fmt.duration_ms(total), f"{total / longest:.2%}", pieces))
     return tuple(drawn)
@@ -280,11 +280,11 @@ def _both_times(bar: WaterfallBar) -> str:
     return f"{fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
 
 
-def moves(bars: Sequence[WaterfallBar], *, dark: bool) -> list[Move]:
+def moves(bars: Sequence[WaterfallBar], *, dark: bool) -> list[WaterfallStep]:
     """Return the waterfall from A's step to B's, gains first; each bar begins where the last ended."""
     totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
     longest = max(*totals, 1e-12)
-    shown = sorted((bar for bar in bars if abs(bar.change_ms) >= SMALL * longest), key=lambda bar: bar.change_ms)
+    shown = sorted((bar for bar in bars if abs(bar.change_ms) >= MIN_BAR_SHARE * longest), key=lambda bar: bar.change_ms)
     rows = [("A", fmt.duration_ms(totals[0]), 0.0, totals[0], MUTED)]
     at = totals[0]
     for bar in shown:
@@ -295,6 +295,6 @@ def moves(bars: Sequence[WaterfallBar], *, dark: bool) -> list[Move]:
     rows.append(("B", fmt.duration_ms(totals[1]), 0.0, totals[1], ACCENT))
     scale = max(longest, *(max(row[2], row[3]) for row in rows))
     return [
-        Move(name, text, f"{min(a, b) / scale:.2%}", f"{abs(b - a) / scale:.2%}", colour.on(dark), colour.texture)
+        WaterfallStep(name, text, f"{min(a, b) / scale:.2%}", f"{abs(b - a) / scale:.2%}", colour.on(dark), colour.texture)
         for name, text, a, b, colour in rows
     ]

@@ -12,10 +12,10 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.charts.base import Chart, with_layout
 from sawtooth.app.theme import ACCENT
 
-FEW = 6  # Launches: with fewer, Plotly's own axis would have half launches.
+MAX_INTEGER_TICKS = 6  # Launches: with fewer, Plotly's own axis would have half launches.
 NAME_LENGTH = 36  # Characters of a name that fit next to a bar at 800 px. Hover text and table have the full name.
 
 
@@ -34,7 +34,7 @@ _BETWEEN = "_:. -<>,()"  # Characters between the words of a name. A cut name do
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
 
 
-def short(name: str, length: int = NAME_LENGTH) -> str:
+def short_name(name: str, length: int = NAME_LENGTH) -> str:
     """Return a short distinctive name, such as "vectorized_elementwise_kernel · AddFunctor".
 
     Namespaces and template arguments are removed first. The functor of an elementwise kernel remains, because it says what the
@@ -57,19 +57,19 @@ def short(name: str, length: int = NAME_LENGTH) -> str:
 
 def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
     """Return the short name of each kernel; equal short names end in the words that distinguish them."""
-    short_names = {name: short(name, length) for name in names}
+    short_names = {name: short_name(name, length) for name in names}
     times = Counter(short_names.values())
     by_start: dict[str, dict[str, list[str]]] = {}
     for name, text in short_names.items():
         if times[text] > 1:  # names cut shorter, to make room for the ending, may also become equal
-            by_start.setdefault(short(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
+            by_start.setdefault(short_name(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
     for same in by_start.values():
         endings = {
             name: middle(" ".join(words), length - length // 3 - 3)
             for name, words in _distinguishing_words(same).items()
             if words
         }
-        short_names |= {name: f"{short(name, length - len(ending) - 3)} · {ending}" for name, ending in endings.items()}
+        short_names |= {name: f"{short_name(name, length - len(ending) - 3)} · {ending}" for name, ending in endings.items()}
     return [short_names[name] for name in names]
 
 
@@ -151,13 +151,13 @@ def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: s
             hovertemplate="%{customdata}<extra></extra>",
         )
     )
-    framed(figure, 240)
+    with_layout(figure, 240)
     figure.update_xaxes(title={"text": "duration of one launch, µs"}, zeroline=False)
     if ratios:
         low, high = int(np.floor(positions["low_us"].iloc[0])), int(np.ceil(positions["high_us"].iloc[-1]))
         powers = range(low, high + 1)
         figure.update_xaxes(tickvals=list(powers), ticktext=[f"{10.0**power:,g}" for power in powers], range=[low, high])
-    few = {"dtick": 1} if len(rows) and rows["launches"].max() < FEW else {}
+    few = {"dtick": 1} if len(rows) and rows["launches"].max() < MAX_INTEGER_TICKS else {}
     figure.update_yaxes(title={"text": "launches"}, rangemode="tozero", **few)
     columns = {"low_us": "From, µs", "high_us": "To, µs", "launches": "Launches"}
     return Chart(figure=figure, title=title, alt=alt, table=rows, columns=columns, metrics=(), method=method)

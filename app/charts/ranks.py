@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from sawtooth.analysis.knowledge.causes import BETWEEN_RANKS
 from sawtooth.analysis.run.job import Pipeline
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, entry_of, framed
+from sawtooth.app.charts.base import Chart, entry_of, with_layout
 from sawtooth.app.charts.poster_bars import NAMED_FROM, BarChart, bars_of
 from sawtooth.app.theme import ACCENT, CAUSES, OWNERS, PAGE, Colour, ink_on, mix
 
@@ -27,11 +27,11 @@ PARTS: dict[str, Colour] = {
     "idle": OWNERS["idle"],
 }
 
-BESIDE = {
+EXTRA_COLUMNS = {
     "overlap_share": "Communication overlapped by compute, as profiled",
     "last_share": "Collectives it joins last, as profiled",
 }
-HARDLY = 0.01  # Share of a step, or of another row's value: a smaller amount gets no number.
+MIN_NUMBERED_SHARE = 0.01  # Share of a step, or of another row's value: a smaller amount gets no number.
 
 
 def labels_of(rows: pd.DataFrame) -> list[str]:
@@ -54,7 +54,7 @@ def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
     number.
     """
     wait_ms, step_ms = rows.get("comm_wait_ms"), rows["step_ms"]
-    if wait_ms is not None and wait_ms.max() >= HARDLY * step_ms.max():
+    if wait_ms is not None and wait_ms.max() >= MIN_NUMBERED_SHARE * step_ms.max():
         most = wait_ms.idxmax()
         label = dict(zip(rows.index, labels_of(rows), strict=True))[most].split(",")[0]
         if not numbered:
@@ -72,7 +72,7 @@ def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
 def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> BarChart:
     """Return one bar per device from the ledger's ms (columns ``{part}_ms``, see PARTS).
 
-    ``unit`` is the unit of the times. The columns of BESIDE appear in the table if ``rows`` has them.
+    ``unit`` is the unit of the times. The columns of EXTRA_COLUMNS appear in the table if ``rows`` has them.
     """
     rows = _small_together(rows.assign(label=labels_of(rows)))
     parts = [part for part in PARTS if f"{part}_ms" in rows and rows[f"{part}_ms"].sum() > 0]
@@ -82,7 +82,7 @@ def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> 
         "step_ms": "Step, ms",
         **{f"{part}_ms": f"{PARTS[part].label}, {unit.partition(',')[0]}" for part in parts},
     }
-    columns |= {column: heading for column, heading in BESIDE.items() if column in rows}
+    columns |= {column: heading for column, heading in EXTRA_COLUMNS.items() if column in rows}
     alt = "; ".join(
         f"{label}: " + ", ".join(f"{PARTS[part].label} {fmt.duration_ms(ms)}" for part, ms in of.items())
         for label, of in bars_of_ranks
@@ -109,14 +109,14 @@ def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> 
 def _small_together(rows: pd.DataFrame) -> pd.DataFrame:
     """Return ``rows`` with the small causes of idle time added up as ``idle_ms``.
 
-    A cause is small if no device loses HARDLY of a step to it. Nobody reads a legend with a dozen names.
+    A cause is small if no device loses MIN_NUMBERED_SHARE of a step to it. Nobody reads a legend with a dozen names.
     """
     small = [
         column
         for column in rows
         if str(column).startswith("idle")
         and str(column).endswith("_ms")
-        and rows[column].max() < HARDLY * rows["step_ms"].max()
+        and rows[column].max() < MIN_NUMBERED_SHARE * rows["step_ms"].max()
     ]
     return rows.drop(columns=small).assign(idle_ms=rows[small].sum(axis=1)) if small else rows
 
@@ -125,8 +125,8 @@ MEASURES = {"own_ms": "Own time", "wait_ms": "Waiting for others"}
 NUMBERED, NUMBERED_STEPS = 96, 12  # Squares, and steps beside each other, up to which each square contains its number.
 SCALED_ROWS = 5  # Rows: with fewer, the colour scale would be higher than the picture.
 MIN_RANGE = 0.1  # Share of the largest value: a smaller range gets no strong colour difference.
-BELOW = 0.15  # Share of the range: added below the smallest value, so that it is not white.
-UNUSUAL = 1.5  # Times the usual step: the text mentions a longer longest step.
+MARGIN_BELOW = 0.15  # Share of the range: added below the smallest value, so that it is not white.
+LONG_STEP_RATIO = 1.5  # Times the usual step: the text mentions a longer longest step.
 UNDER_TEXT = 0.45  # Mix of a colour with the page's colour: black on white and white on black remain readable on it.
 SPREAD = 0.03  # Share of the median: rows that differ by less count as equal.
 
@@ -152,7 +152,7 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         customdata=carried.to_numpy().tolist(),  # the browser does not return an array as a list
         hovertemplate="%{y}, %{x}<br>%{customdata[1]:.3~g} ms by itself, %{customdata[2]:.3~g} ms waiting<extra></extra>",
     )
-    framed(figure, min(90 + (34 if few else 22) * len(labels), 560))
+    with_layout(figure, min(90 + (34 if few else 22) * len(labels), 560))
     figure.update_layout(hovermode="closest", hoverdistance=-1)  # so that a click anywhere in a square selects its point
     figure.update_yaxes(nticks=24)
     figure.update_xaxes(title={"text": "step"})
@@ -177,7 +177,7 @@ def _ends(values: pd.DataFrame) -> tuple[float, float]:
     if len(values) < SCALED_ROWS:
         return 0.0, high
     low = min(float(values.min(axis=None)), (1 - MIN_RANGE) * high)
-    return max(low - BELOW * (high - low), 0.0), high
+    return max(low - MARGIN_BELOW * (high - low), 0.0), high
 
 
 def _heat_map(
@@ -230,9 +230,11 @@ def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
         if len(means) == 2
         else f", where {fmt.duration_ms(usual)} are usual"
     )
-    if len(means) == 2 and means.min() < HARDLY * means.max():
+    if len(means) == 2 and means.min() < MIN_NUMBERED_SHARE * means.max():
         beside = f"; {means.idxmin()}: hardly"
-    longest = f", {fmt.duration_ms(float(steps.max()))} in its longest" if steps.max() > UNUSUAL * steps.median() else ""
+    longest = (
+        f", {fmt.duration_ms(float(steps.max()))} in its longest" if steps.max() > LONG_STEP_RATIO * steps.median() else ""
+    )
     what = "waits" if measure == "wait_ms" else "takes longest by itself"
     return f"In the profile {most} {what}: {fmt.duration_ms(float(means[most]))} of a step{longest}{beside}"
 
@@ -248,10 +250,10 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     values = rows.pivot(index="waiter", columns="late", values="wait_ms").reindex(index=sides, columns=sides)
     few, colour = len(sides) <= NUMBERED_STEPS, CAUSES["comm_wait"].on(dark)
     most = float(rows["wait_ms"].max())
-    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < HARDLY * most else fmt.number(ms))
+    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < MIN_NUMBERED_SHARE * most else fmt.number(ms))
     hover = "%{y} waits %{z:.3~g} ms of a step for %{x}<extra></extra>"
     figure = _heat_map(values, colour, (0.0, most), dark=dark, texts=texts if few else None, hovertemplate=hover)
-    framed(figure, min(130 + 34 * len(sides), 560))
+    with_layout(figure, min(130 + 34 * len(sides), 560))
     figure.update_yaxes(title={"text": "waits"})
     figure.update_xaxes(title={"text": "for"})
     wait_ms = rows.groupby("late")["wait_ms"].mean()

@@ -14,14 +14,14 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, LegendEntry, framed
-from sawtooth.app.charts.rankings import short
+from sawtooth.app.charts.base import Chart, LegendEntry, with_layout
+from sawtooth.app.charts.rankings import short_name
 from sawtooth.app.theme import MUTED, OWNERS, PAGE
 
 LABELLED = 5  # Numbered points: more would overlap.
 POINTS = 400  # Drawn operators, largest opportunity first. The table has all of them.
-BESIDE = 4.0  # Factor by which the axes extend beyond the points, so that the slope and the ridge remain visible.
-FEW_DECADES = 2.2  # Powers of ten on an axis: with fewer, they alone would give one or two tick labels.
+AXIS_MARGIN_FACTOR = 4.0  # Factor by which the axes extend beyond the points, so that the slope and the ridge remain visible.
+MAX_DECADES_WITH_MINOR_TICKS = 2.2  # Powers of ten on an axis: with fewer, they alone would give one or two tick labels.
 HEIGHT = 350
 MAX_PX, NAMED_PX = 32, 24  # Diameters: of the longest operator's dot, and at least of a dot with a number in it.
 LINE, WIDTH = 17, 480  # Pixels: the height of a number, and the approximate width of a figure.
@@ -92,7 +92,7 @@ def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
 
 def named(row: Mapping[Any, Any]) -> str:
     """Return an operator with its input shapes, both shortened."""
-    return f"{short(str(row['name']), 40)} {fmt.clean(str(row['shapes']), 44)}"
+    return f"{short_name(str(row['name']), 40)} {fmt.clean(str(row['shapes']), 44)}"
 
 
 def _drawn_operators(rows: pd.DataFrame) -> pd.DataFrame:
@@ -102,7 +102,7 @@ def _drawn_operators(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _draw_moving(rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> go.Figure:
     """Draw operators that only move data: bandwidth against time, below the memory's bandwidth."""
-    figure, peak = framed(go.Figure(), HEIGHT), bandwidth / 1e9
+    figure, peak = with_layout(go.Figure(), HEIGHT), bandwidth / 1e9
     left, right = (float(rows["ms"].min()) / 2, float(rows["ms"].max()) * 2) if len(rows) else (0.05, 2.0)
     low, high = (float(rows["gb_per_s"].min()), float(rows["gb_per_s"].max())) if len(rows) else (peak / 100, peak)
     # Data from a cache can exceed the memory's bandwidth.
@@ -129,11 +129,11 @@ def _draw_multiplying(
     dark: bool,
 ) -> go.Figure:
     """Draw operators that multiply: rate against intensity, below bandwidth and peak."""
-    figure, highest = framed(go.Figure(), HEIGHT), max(peaks.values(), default=0.0)
+    figure, highest = with_layout(go.Figure(), HEIGHT), max(peaks.values(), default=0.0)
     ridges = [peak * 1e12 / bandwidth for peak in peaks.values()]
     intensities = [*rows["intensity"], *ridges, *(peak * 1e12 / bandwidth for peak in unused.values())] or [1.0, 1000.0]
-    low, high = min(intensities) / BESIDE, max(intensities) * BESIDE
-    floor = min([*rows["achieved_tflops"], *peaks.values()], default=1.0) / BESIDE
+    low, high = min(intensities) / AXIS_MARGIN_FACTOR, max(intensities) * AXIS_MARGIN_FACTOR
+    floor = min([*rows["achieved_tflops"], *peaks.values()], default=1.0) / AXIS_MARGIN_FACTOR
     for (dtype, peak), ridge in zip(peaks.items(), ridges, strict=True):
         _line(figure, [low, ridge, high], [low * bandwidth / 1e12, peak, peak], dark)
         _note(figure, f"{dtype} {fmt.flop_rate(peak)}", high, peak, xanchor="right", yanchor="bottom")
@@ -161,7 +161,7 @@ def _log_axis(title: str, low: float, high: float) -> dict[str, Any]:
 
     Each power of ten has a number. If there are few powers, 2 and 5 have numbers too.
     """
-    digits = (1, 2, 5) if high - low < FEW_DECADES else (1,)
+    digits = (1, 2, 5) if high - low < MAX_DECADES_WITH_MINOR_TICKS else (1,)
     ticks = [digit * 10.0**power for power in range(int(np.floor(low)), int(np.ceil(high)) + 1) for digit in digits]
     visible_ticks = [tick for tick in ticks if low <= np.log10(tick) <= high]
     return {

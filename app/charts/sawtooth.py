@@ -12,8 +12,8 @@ from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, LegendEntry, framed, time_unit
-from sawtooth.app.charts.telemetry import FAINT, SLOW, seconds
+from sawtooth.app.charts.base import Chart, LegendEntry, time_unit, with_layout
+from sawtooth.app.charts.telemetry import FAINT, UTILIZATION, seconds
 from sawtooth.app.charts.telemetry_bands import faint, period
 from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
@@ -37,7 +37,7 @@ def signal(
     ``steps`` are (start, end) in seconds.
     """
     figure = go.Figure()
-    drawn_columns = [c for c in (SLOW, column) if telemetry.has(c)]
+    drawn_columns = [c for c in (UTILIZATION, column) if telemetry.has(c)]
     for name in dict.fromkeys(drawn_columns):
         time, value = series.line(telemetry, name)
         colour = colour_of_quantity(name).on(dark)
@@ -56,7 +56,7 @@ def signal(
     figure.update_layout(shapes=[_step(a, b, MUTED.on(dark)) for a, b in steps])
     if sawtooth is not None:
         _period(figure=figure, telemetry=telemetry, tooth=sawtooth, column=column, origin_ns=origin_ns, dark=dark)
-    framed(figure, HEIGHT_PX)
+    with_layout(figure, HEIGHT_PX)
     figure.update_layout(hovermode="x unified")
     figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
     end_s = float(seconds(np.array([telemetry.span.end_ns]), origin_ns)[0])
@@ -130,7 +130,7 @@ def folded_chart(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, da
         line={"width": 2.5, "color": colour},
         hovertemplate=f"%{{x:.3~g}} {unit.name} after the rise: %{{y:.0f}} %<extra></extra>",
     )
-    framed(figure, HEIGHT_PX)
+    with_layout(figure, HEIGHT_PX)
     figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
     figure.update_xaxes(ticksuffix=f" {unit.name}", zeroline=True, title={"text": "time after the rise"})
     title = f"One period takes {fmt.duration_ns(tooth.period_s * 1e9)}"

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from sawtooth.analysis.run.verdict import Column, StepPart
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, entry_of, framed, marker
+from sawtooth.app.charts.base import Chart, entry_of, marker, with_layout
 from sawtooth.app.theme import colour_of, ink_on, place_of
 
 LABEL_FROM = 0.08  # Share of the longer bar from which a part is wide enough for its time at 800 px.
@@ -58,7 +58,7 @@ def chart(
             customdata=[_hover(parts_here[name], names) for name in rows],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    framed(figure, 66 + 48 * len(rows))
+    with_layout(figure, 66 + 48 * len(rows))
     figure.update_layout(barmode="stack", bargap=0.25)
     figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False, visible=len(rows) > 1, automargin=True)
     figure.update_xaxes(title={"text": unit}, range=[0, longest], zeroline=False)

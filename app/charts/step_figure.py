@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import framed, marker, time_unit
+from sawtooth.app.charts.base import marker, time_unit, with_layout
 from sawtooth.app.charts.step_svg import PictureBar
 from sawtooth.app.theme import MUTED
 
@@ -45,7 +45,7 @@ def figure(bars: Sequence[PictureBar]) -> go.Figure:
             hoverinfo="skip",
             showlegend=False,
         )
-    framed(picture, LEGEND + ROW * len(bars), legend=True)
+    with_layout(picture, LEGEND + ROW * len(bars), legend=True)
     picture.update_layout(
         template="plotly_white", barmode="stack", bargap=0.3, legend_traceorder="normal", modebar_remove=["sendDataToCloud"]
     )

@@ -11,12 +11,12 @@ from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import colour_of, place_of
 
 TICKS = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
-LETTER, APART = (
+LETTER, LABEL_GAP = (
     0.019,
     0.023,
 )  # Shares of the axis on a phone: the width of a tick label's letter, and the room between two labels.
-BESIDE = 0.58  # Share of the axis: with less room, a mark's words do not fit next to it on a phone.
-ROOM = 0.06  # Share of the axis that remains free at both ends.
+MIN_LABEL_ROOM = 0.58  # Share of the axis: with less room, a mark's words do not fit next to it on a phone.
+MARGIN = 0.06  # Share of the axis that remains free at both ends.
 MIN_DECADES = math.log10(1.25)  # A shorter axis would enlarge noise.
 
 
@@ -93,7 +93,7 @@ def ratio_axis(ratios: Sequence[Ratio]) -> RatioAxis:
     low, high = min(0.0, *ends), max(0.0, *ends)
     missing = max(MIN_DECADES - (high - low), 0.0) / 2
     low, high = low - missing, high + missing
-    pad = (high - low) * ROOM
+    pad = (high - low) * MARGIN
     low, high = low - pad, high + pad
 
     def place(value: float) -> float:
@@ -106,7 +106,7 @@ def ratio_axis(ratios: Sequence[Ratio]) -> RatioAxis:
             f"{place(ratio.high) - place(ratio.low):.2%}",
             f"{ratio.name} {fmt.times(ratio.value, ratio.digits)} ({fmt.number(ratio.low, ratio.digits)} to {fmt.times(ratio.high, ratio.digits)})",
             ratio.predicted,
-            "left" if place(ratio.low) >= BESIDE else "right" if place(ratio.high) <= 1 - BESIDE else "above",
+            "left" if place(ratio.low) >= MIN_LABEL_ROOM else "right" if place(ratio.high) <= 1 - MIN_LABEL_ROOM else "above",
         )
         for ratio in ratios
     )
@@ -121,6 +121,8 @@ def _ticks(value: float, place: Callable[[float], float]) -> list[tuple[str, flo
     ticks = [("same", place(1.0))]
     for tick in sorted(TICKS, key=lambda tick: abs(math.log10(tick / value))):
         text, at = f"{tick:g}\u00a0×", place(tick)
-        if 0.02 <= at <= 0.98 and all(abs(at - other) >= LETTER * (len(text) + len(word)) / 2 + APART for word, other in ticks):
+        if 0.02 <= at <= 0.98 and all(
+            abs(at - other) >= LETTER * (len(text) + len(word)) / 2 + LABEL_GAP for word, other in ticks
+        ):
             ticks.append((text, at))
     return sorted(ticks, key=lambda tick: tick[1])

@@ -11,7 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.charts.base import Chart, with_layout
 from sawtooth.app.charts.telemetry_bands import faint
 from sawtooth.app.theme import ACCENT, MUTED
 
@@ -50,7 +50,7 @@ def curve(points: pd.DataFrame, setting: str, unit: str, title: str, *, dark: bo
             marker={"symbol": "x", "size": 11, "color": MUTED.on(dark)},
             hovertemplate="%{x}: out of memory<extra></extra>",
         )
-    framed(figure, 300, legend="predicted" in points or bool(full))
+    with_layout(figure, 300, legend="predicted" in points or bool(full))
     figure.update_xaxes(type="category", categoryorder="array", categoryarray=labels, title={"text": fmt.plain(setting, 40)})
     figure.update_yaxes(title={"text": f"{unit} per second"}, rangemode="tozero", zeroline=False)
     return Chart(figure, title, f"{title}.", pd.DataFrame(), method=METHOD if "predicted" in points else "")

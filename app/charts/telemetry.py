@@ -15,18 +15,18 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries, facts, line, one
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import telemetry_bands as bands
-from sawtooth.app.charts.base import Chart, framed
+from sawtooth.app.charts.base import Chart, with_layout
 from sawtooth.app.theme import ACCENT, ALARM, PAGE, colour_of_quantity
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 PANEL_PX = 108
-FIRST = 2.0  # Relative height of the lane with the signal of the sentence.
+FIRST_LANE_HEIGHT = 2.0  # Relative height of the lane with the signal of the sentence.
 LINE_PX = 17  # Pixels, of a line in a lane's heading.
 IN_A_LINE = 2  # Quantities in one line of a heading: three with their averages are wider than a phone.
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # Signals in which a sawtooth is searched for, the fastest first.
 # NVML's utilization: whole percent over windows of its own choice, so it is drawn faintly behind a fast counter
-SLOW = "util_pct"
+UTILIZATION = "util_pct"
 FAINT = 0.45  # Opacity of a background line.
 NAMED_SHARE = 0.26  # Share of the width: a narrower shaded range has no room for its text.
 
@@ -95,14 +95,14 @@ def lanes(
     Averages are ``means`` by column; for another column they are of ``steady``, a part of ``telemetry`` (the rest is faded), or
     else of all drawn samples.
     """
-    spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (SLOW, *SIGNALS)
+    spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (UTILIZATION, *SIGNALS)
     signal = next((column for column in spoken_of if telemetry.has(column)), None)
     panels = sorted(_panels(telemetry, signal, quantities), key=lambda each: not set(trouble) & set(each[1]))
     beside = _outside_steady(telemetry, steady, origin_ns)
     figure = _laid_out([len(measured) for _, measured in panels], height)
     for row, (panel, measured) in enumerate(panels, start=1):
         for column in measured:
-            behind = column == SLOW != signal
+            behind = column == UTILIZATION != signal
             _line(figure, telemetry, column, divisor=panel.divisor, origin_ns=origin_ns, dark=dark, row=row, behind=behind)
         figure.update_yaxes(**panel.axis(), row=row, col=1)
         named = measured if row > 1 else sorted(measured, key=lambda column: column != signal)
@@ -119,7 +119,7 @@ def lanes(
     figure.update_layout(shapes=shapes)
     lanes_of = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
     if sawtooth is not None and lanes_of:
-        _tooth(figure, telemetry, sawtooth, lanes_of[0], origin_ns=origin_ns, dark=dark)
+        _add_sawtooth_period(figure, telemetry, sawtooth, lanes_of[0], origin_ns=origin_ns, dark=dark)
     for a, b in ((a, b) for a, b in beside if (b - a) * 1e9 >= NAMED_SHARE * telemetry.span.ns):
         figure.add_annotation(x=(a + b) / 2, y=1, yref="y domain", yanchor="top", text="not averaged", showarrow=False)
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")
@@ -141,7 +141,7 @@ def lanes(
 
 def window(column: str | None, interval_s: float | None) -> str:
     """Return over which time a drawn point of the counter ``column`` is averaged; "" if this is not known."""
-    if column not in SIGNALS or column == SLOW or not interval_s:
+    if column not in SIGNALS or column == UTILIZATION or not interval_s:
         return ""
     return f"A point of {BY_COLUMN[column].label} is the mean of {fmt.duration_ns(float(f'{interval_s:.2g}') * 1e9)}."
 
@@ -150,7 +150,11 @@ def _panels(telemetry: TelemetrySeries, signal: str | None, quantities: Sequence
     """Return the panels with their measured quantities, that of ``signal`` first."""
     panels = {key: columns_of(key) for key in PANELS if quantities is None or set(columns_of(key)) & set(quantities)}
     columns_of_panel = {key: [column for column in columns if telemetry.has(column)] for key, columns in panels.items()}
-    spoken_of = [c for c in dict.fromkeys((SLOW, signal or SLOW)) if any(c in columns for columns in columns_of_panel.values())]
+    spoken_of = [
+        c
+        for c in dict.fromkeys((UTILIZATION, signal or UTILIZATION))
+        if any(c in columns for columns in columns_of_panel.values())
+    ]
     first = [(PANELS["utilization"], spoken_of)] if signal in spoken_of else []
     rest = [
         (PANELS[key], [column for column in columns if not first or column not in spoken_of])
@@ -162,7 +166,7 @@ def _panels(telemetry: TelemetrySeries, signal: str | None, quantities: Sequence
 def _laid_out(named: Sequence[int], height: int) -> go.Figure:
     """Return an empty figure with a panel per entry of ``named``, the number of quantities in its heading."""
     rows = max(len(named), 1)
-    first = FIRST if rows > 1 else 1.0
+    first = FIRST_LANE_HEIGHT if rows > 1 else 1.0
     drawn_px = height * (rows - 1 + first)
     heading_px = LINE_PX * max((len(range(0, count, IN_A_LINE)) for count in named), default=1) + 10
     figure = make_subplots(
@@ -172,7 +176,7 @@ def _laid_out(named: Sequence[int], height: int) -> go.Figure:
         row_heights=[first] + [1.0] * (rows - 1),
         vertical_spacing=min(heading_px / drawn_px, 0.6 / rows),
     )
-    return framed(figure, round(drawn_px) + 50).update_layout(margin={"t": heading_px})
+    return with_layout(figure, round(drawn_px) + 50).update_layout(margin={"t": heading_px})
 
 
 def _drawn_s(telemetry: TelemetrySeries, origin_ns: int) -> list[float]:
@@ -237,7 +241,7 @@ def _line(
     )
 
 
-def _tooth(
+def _add_sawtooth_period(
     figure: go.Figure, telemetry: TelemetrySeries, sawtooth: Sawtooth, place: tuple[int, str], *, origin_ns: int, dark: bool
 ) -> None:
     """Shade one period of the sawtooth in the panel of ``place`` and write its length above it."""
@@ -263,7 +267,7 @@ def _throttled_by(telemetry: TelemetrySeries, dark: bool) -> str:
 
 def overview(telemetry: TelemetrySeries, shown: tuple[float, float] | None, *, origin_ns: int, dark: bool) -> go.Figure:
     """Draw the overview strip: the whole recording's utilization with the visible range marked."""
-    column = next((c for c in (SLOW, *SIGNALS, "power_w", "clock_sm_mhz") if telemetry.has(c)), None)
+    column = next((c for c in (UTILIZATION, *SIGNALS, "power_w", "clock_sm_mhz") if telemetry.has(c)), None)
     figure = go.Figure()
     if column:
         time, value = line(telemetry, column)
@@ -278,7 +282,7 @@ def overview(telemetry: TelemetrySeries, shown: tuple[float, float] | None, *, o
         )
     if shown:
         figure.add_vrect(x0=shown[0], x1=shown[1], fillcolor=ACCENT.on(dark), opacity=0.22, line_width=1)
-    framed(figure, 100).update_layout(margin={"b": 26})
+    with_layout(figure, 100).update_layout(margin={"b": 26})
     figure.update_layout(dragmode="select", selectdirection="h")
     figure.update_yaxes(visible=False, fixedrange=True, rangemode="tozero")
     figure.update_xaxes(range=_drawn_s(telemetry, origin_ns), showgrid=False, ticksuffix=" s", zeroline=False)

@@ -11,14 +11,14 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, LegendEntry, framed
+from sawtooth.app.charts.base import Chart, LegendEntry, with_layout
 from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mix
 
-DRAWN_FROM = 0.012  # Share of all time: a smaller tile has no room for its time in figures.
+MIN_LABELLED_SHARE = 0.012  # Share of all time: a smaller tile has no room for its time in figures.
 LABEL = 40  # Characters of a tile's name.
-BEHIND = 0.16  # Share of the muted colour in the frame around the tiles of a group.
+FRAME_OPACITY = 0.16  # Share of the muted colour in the frame around the tiles of a group.
 HEIGHT = 392  # Pixels: that of the table beside it.
-AREA = 340 * 300  # Square pixels of the tiles, about: the width follows the page, and frames need room too.
+TILES_PX = 340 * 300  # Square pixels of the tiles, about: the width follows the page, and frames need room too.
 FONT, MIN_FONT = 12, 11  # Pixels. A tile without room for letters of MIN_FONT has no text.
 LETTER, LINE = 6.9, 15.6  # Pixels of a letter's width and a line's height.
 SEPARATOR = "\u241f"  # Between the names of an id. No name of a kernel or module contains this symbol.
@@ -53,12 +53,12 @@ def names_of(tile_id: str) -> tuple[str, ...]:
 def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Chart:
     """Draw tiles whose areas are their times; frames must be among ``tiles``.
 
-    Tiles of less than DRAWN_FROM of all time are added up in their frame.
+    Tiles of less than MIN_LABELLED_SHARE of all time are added up in their frame.
     """
     whole = sum(tile.ms for tile in tiles) or 1.0
-    drawn_tiles = _tiles_to_draw(tiles, DRAWN_FROM * whole)
+    drawn_tiles = _tiles_to_draw(tiles, MIN_LABELLED_SHARE * whole)
     drawn_tiles = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn_tiles]
-    frame = mix(PAGE.on(dark), MUTED.on(dark), BEHIND)
+    frame = mix(PAGE.on(dark), MUTED.on(dark), FRAME_OPACITY)
     colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn_tiles]
     figure = go.Figure(
         go.Treemap(
@@ -81,7 +81,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
             sort=True,
         )
     )
-    framed(figure, HEIGHT)
+    with_layout(figure, HEIGHT)
     figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 0}, uniformtext={"minsize": MIN_FONT, "mode": "hide"})
     largest = sorted((tile for tile in tiles if tile.owner), key=lambda tile: -tile.ms)[:5]
     alt = f"Treemap of GPU time. Largest: {', '.join(f'{fmt.clean(t.label, 40)} {fmt.duration_ms(t.ms)}' for t in largest)}."
@@ -98,7 +98,7 @@ def _text(tile: Tile, whole: float) -> str:
     if not tile.owner:
         return fmt.plain(tile.label, LABEL if tile.path else None)
     time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / whole)
-    side = NARROW * math.sqrt(tile.ms / whole * AREA)
+    side = NARROW * math.sqrt(tile.ms / whole * TILES_PX)
     letters, lines = int(side / LETTER), int(side / LINE) - 1
     name = _wrap(fmt.clean(tile.label, LABEL), letters, lines) if letters >= MIN_LETTERS else []
     return "<br>".join(

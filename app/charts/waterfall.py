@@ -10,11 +10,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, TimeUnit, entry_of, framed, marker, time_unit
+from sawtooth.app.charts.base import Chart, TimeUnit, entry_of, marker, time_unit, with_layout
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
 # Share of the longer step: less than a pixel in a chart of 300 px. Smaller parts are added up, so that the sum remains exact.
-SMALL = 0.004
+MIN_BAR_SHARE = 0.004
 CUT_FROM = 0.35  # Share of the step: if all changes are smaller, the axis is cut, because they would be unreadable.
 CHANGE_PX = 92  # Pixels on the right for a change in words, such as ▼ −613 ms.
 DOTS_TICKED = 20  # Up to this number of steps, each one has its number on the axis.
@@ -95,8 +95,8 @@ def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
     """
     total_a, total_b = sum(b.ms_a for b in bars), sum(b.ms_b for b in bars)
     longest = max(total_a, total_b, 1e-12)
-    large_bars = sorted((b for b in bars if abs(b.change_ms) >= SMALL * longest), key=lambda b: b.change_ms)
-    rest = [b for b in bars if abs(b.change_ms) < SMALL * longest]
+    large_bars = sorted((b for b in bars if abs(b.change_ms) >= MIN_BAR_SHARE * longest), key=lambda b: b.change_ms)
+    rest = [b for b in bars if abs(b.change_ms) < MIN_BAR_SHARE * longest]
     rows = _rows(large_bars, rest, names, (total_a, total_b))
     unit = time_unit(longest)
     figure = go.Figure()
@@ -121,7 +121,7 @@ def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
             xshift=2,
             font={"size": 12},
         )
-    framed(figure, 70 + 30 * len(rows)).update_layout(barmode="overlay", bargap=0.3, margin={"r": CHANGE_PX})
+    with_layout(figure, 70 + 30 * len(rows)).update_layout(barmode="overlay", bargap=0.3, margin={"r": CHANGE_PX})
     ticks = [f"<b>{row.side}</b> {row.label if row.label != row.side else ''}" if row.side else row.label for row in rows]
     figure.update_yaxes(
         tickmode="array", tickvals=list(range(len(rows))), ticktext=ticks, autorange="reversed", showgrid=False, automargin=True
@@ -184,7 +184,7 @@ def two_steps(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
             customdata=[f"{bar.label}: {fmt.duration_ms(ms)}" for ms in (bar.ms_a, bar.ms_b)],
             hovertemplate="%{customdata}<extra></extra>",
         )
-    framed(figure, 160)
+    with_layout(figure, 160)
     figure.update_layout(barmode="stack", bargap=0.25)
     figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False)
     figure.update_xaxes(title={"text": f"{unit.name} per step"}, zeroline=False)
@@ -221,7 +221,7 @@ def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], ti
         )
         if len(steps):
             figure.add_hline(y=values.median(), line={"color": colour.on(dark), "width": 1, "dash": "dot"})
-    framed(figure, 260, legend=True)
+    with_layout(figure, 260, legend=True)
     figure.update_xaxes(
         title={"text": "counted step"}, zeroline=False, tickformat="d", dtick=1 if max(len(a), len(b)) <= DOTS_TICKED else None
     )

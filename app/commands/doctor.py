@@ -13,14 +13,14 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.analysis.cluster.batch import is_whole
+from sawtooth.analysis.cluster.summary_file import is_intact
 from sawtooth.analysis.cluster.tables import NOT_HERE
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.names import data_folder, data_root
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
 from sawtooth.app.settings import settings_from
-from sawtooth.ingest.capture.command.parts import LEFT, abandoned_folders
+from sawtooth.ingest.capture.command.parts import PARTS_LEFT, abandoned_folders
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound
 from sawtooth.ingest.manifest import is_id
@@ -64,7 +64,7 @@ def _access_problems(folder: DataFolder) -> Iterator[str]:
 
 def _killed_runs() -> Iterator[str]:
     for folder in abandoned_folders():
-        yield LEFT.format(folder=folder)
+        yield PARTS_LEFT.format(folder=folder)
 
 
 def _irregular_files(folder: DataFolder) -> Iterator[str]:
@@ -100,7 +100,7 @@ def _recording_problems(folder: DataFolder) -> Iterator[str]:
         if not is_sound(path):
             yield f"The recording {path.name} is damaged. Remove its run and ingest its source again."
     for path in _files(folder.recordings, "*.summaries.parquet"):
-        if not is_whole(path):
+        if not is_intact(path):
             yield f"The summaries {path.name} are damaged. Run sawtooth reduce again to rebuild them."
     for path in _files(folder.derived, "*.duckdb"):
         if not is_sound(path):

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.analysis.cluster.mapping import Engine, Mapped, map_sources
+from sawtooth.analysis.cluster.mapping import Engine, MapProgress, map_sources
 from sawtooth.analysis.cluster.workers import in_processes
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.output import say, say_over
@@ -103,11 +103,11 @@ def _engine(name: EngineName, address: str | None, jobs: int | None) -> Engine:
     return partial(in_processes, workers=jobs or len(os.sched_getaffinity(0)))
 
 
-def _progress() -> Callable[[Mapped], None]:
+def _progress() -> Callable[[MapProgress], None]:
     """Return a function that shows the progress on stderr: one line in a terminal, ten lines in a log."""
     began_s, shown = time.monotonic(), {"time_s": 0.0, "tenth": 0}
 
-    def show(mapped: Mapped) -> None:
+    def show(mapped: MapProgress) -> None:
         now_s, read = time.monotonic(), len(mapped.outcomes)
         tenth = 10 * mapped.done // max(mapped.sources, 1)
         is_terminal = sys.stderr.isatty()

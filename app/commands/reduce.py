@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sawtooth.analysis.ranks.stragglers.sentences import who, why
+from sawtooth.analysis.ranks.stragglers.sentences import straggler_cause, straggler_name
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
@@ -57,9 +57,9 @@ def reduce(
     if not stragglers:
         say(f"None of {len(job.overview.ranks):,} ranks delays the job.")
     for straggler in stragglers:
-        reason = f" ({text})" if (text := why(straggler)) else ""
+        reason = f" ({text})" if (text := straggler_cause(straggler)) else ""
         say(
-            f"{who(straggler, result.ranks)}: {fmt.duration_ms(straggler.own_ms)} of each step longer than its peers{reason}; "
+            f"{straggler_name(straggler, result.ranks)}: {fmt.duration_ms(straggler.own_ms)} of each step longer than its peers{reason}; "
             f"a step gains {fmt.duration_ms(straggler.gain_ms)}"
         )
     say(job.manifest.id)

@@ -11,7 +11,7 @@ import typer
 
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.comparison_side import side_of
-from sawtooth.analysis.compare.prediction_record import follows, remember
+from sawtooth.analysis.compare.prediction_record import remember, run_before
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.contract import report_schema
 from sawtooth.analysis.run.model import RunResult
@@ -95,7 +95,7 @@ def _tested_change(run: OpenedRun, result: RunResult) -> str | None:
     The tag ``after=NAME`` of the run names the run before the change. The comparison is also stored, by rule.
     """
     folder = run.library.folder
-    before = follows(run.manifest, folder.manifests())
+    before = run_before(run.manifest, folder.manifests())
     if before is None:
         return None
     sides = [side_of([each], run.library) for each in (result_of(before, run.library), result)]

@@ -63,7 +63,7 @@ def _explain(launched: launch.LaunchResult, data: Path | None) -> str:
     from sawtooth.app.commands.names import data_folder
     from sawtooth.app.jobs.ingest_files import bring_in
     from sawtooth.app.reports.brief import lines
-    from sawtooth.app.served_address import Served, answering_address
+    from sawtooth.app.served_address import ServedAddress, answering_address
     from sawtooth.app.words.comparisons import comparison as words
     from sawtooth.app.words.comparisons import limits
 
@@ -82,5 +82,5 @@ def _explain(launched: launch.LaunchResult, data: Path | None) -> str:
     served = answering_address(folder, MAX_ANSWER_S)
     where = f" --data {shlex.quote(str(data))}" if data else ""
     hint = "" if served is not None else f"   (after `sawtooth serve{where}`)"
-    say(f"{(served or Served()).url(f'verdict?run={ingested.runs[0].id}')}{hint}", err=True)
+    say(f"{(served or ServedAddress()).url(f'verdict?run={ingested.runs[0].id}')}{hint}", err=True)
     return ingested.runs[0].id

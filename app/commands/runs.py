@@ -25,7 +25,7 @@ from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.printable import json_text
 from sawtooth.app.runs.card import Card, card_of, stored_card
 from sawtooth.app.runs.listing import listed
-from sawtooth.app.served_address import DEFAULT_PORT, Served, addresses
+from sawtooth.app.served_address import DEFAULT_PORT, ServedAddress, addresses
 from sawtooth.app.server.start import link_to
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
@@ -190,7 +190,7 @@ def open_(
     folder = data_folder(data)
     manifest = run_named(folder, run)
     # The default is tried too, because a server of an older version has not stored its address.
-    servers = [each for each in addresses(folder) if port in (None, each.port)] or [Served(port=port or DEFAULT_PORT)]
+    servers = [each for each in addresses(folder) if port in (None, each.port)] or [ServedAddress(port=port or DEFAULT_PORT)]
     server = next((each for each in servers if each.answers(MAX_ANSWER_S)), None)
     if server is None:
         option = f" --port {port}" if port is not None else ""

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from sawtooth.app.commands.output import DataOption, say
-from sawtooth.app.served_address import DEFAULT_ADDRESS, DEFAULT_PORT, Served, addresses
+from sawtooth.app.served_address import DEFAULT_ADDRESS, DEFAULT_PORT, ServedAddress, addresses
 from sawtooth.app.server import start
-from sawtooth.app.server.sessions import Listed, sessions_of
+from sawtooth.app.server.sessions import ListedSession, sessions_of
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.installation import default_data_folder
@@ -51,7 +51,7 @@ def serve(
     elif sessions:
         _list(_folder(data), token)
     elif link:
-        _link(_folder(data), Served(address or "", port or 0, tls is not None))
+        _link(_folder(data), ServedAddress(address or "", port or 0, tls is not None))
     else:
         address, port = address or DEFAULT_ADDRESS, port if port is not None else DEFAULT_PORT
         if token:
@@ -80,7 +80,7 @@ def _folder(data: Path | None) -> DataFolder:
     return DataFolder((data or default_data_folder()).expanduser().absolute()).create()
 
 
-def _link(data: DataFolder, requested: Served) -> None:
+def _link(data: DataFolder, requested: ServedAddress) -> None:
     """Print a link to the running server of ``data``, or to the server that ``requested`` describes.
 
     In ``requested``, "" and 0 mean that the user did not give the option.
@@ -90,9 +90,9 @@ def _link(data: DataFolder, requested: Served) -> None:
         for each in addresses(data)
         if requested.port in (0, each.port) and requested.address in ("", each.address) and requested.secure <= each.secure
     ]
-    if not running and requested == Served("", 0):
+    if not running and requested == ServedAddress("", 0):
         say(f"sawtooth: no server of {data.root} runs. The link is for a server on port {DEFAULT_PORT}.", err=True)
-    described = Served(requested.address or DEFAULT_ADDRESS, requested.port or DEFAULT_PORT, requested.secure)
+    described = ServedAddress(requested.address or DEFAULT_ADDRESS, requested.port or DEFAULT_PORT, requested.secure)
     server = running[0] if running else described
     say(start.link_to(data, start.url_of(server.address, server.port, secure=server.secure)))
 
@@ -113,7 +113,7 @@ def _list(data: DataFolder, token: str | None) -> None:
         say("  ".join(row_of(listed)))
 
 
-def row_of(listed: Listed) -> tuple[str, ...]:
+def row_of(listed: ListedSession) -> tuple[str, ...]:
     """Return the columns of a session: id, last use, start, address and user, and browser."""
     from sawtooth.app import format as fmt  # A starting server does not need this module, which imports pandas.
 

@@ -26,7 +26,7 @@ log = logging.getLogger("sawtooth")
 
 
 @dataclass(frozen=True)
-class Bundled:
+class BundledRecording:
     """One bundled recording: its name, its files, the recording of its fix, and its settings as tags."""
 
     name: str
@@ -48,7 +48,7 @@ class _Marker(msgspec.Struct):
     imported: list[str]
 
 
-def bundled_recordings(samples: Path = SAMPLES) -> list[Bundled]:
+def bundled_recordings(samples: Path = SAMPLES) -> list[BundledRecording]:
     """Return the folders in ``samples`` that contain a trace, sorted by name."""
     if not samples.is_dir():
         return []
@@ -58,7 +58,7 @@ def bundled_recordings(samples: Path = SAMPLES) -> list[Bundled]:
             truth, files = _truth(folder / "truth.json"), (*traces, *sorted(folder.glob("*.jsonl")))
             fix = truth.fixed_by[0].recording if truth.fixed_by else None
             workers = _WORKERS.search(str(truth.cfg.get("loader", "")))
-            examples.append(Bundled(folder.name, files, fix, (f"workers={workers[1]}",) if workers else ()))
+            examples.append(BundledRecording(folder.name, files, fix, (f"workers={workers[1]}",) if workers else ()))
     return examples
 
 

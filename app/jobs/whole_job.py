@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from sawtooth.analysis.cluster.batch import gather
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
 from sawtooth.analysis.cluster.storage import SourceVersion, is_below, parent_of, place_of
+from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.result_cache import remove_cached

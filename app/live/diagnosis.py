@@ -15,7 +15,7 @@ from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.series import WINDOW_NS
 
 # Kinds of findings about changes over hours, which the last minutes neither show nor exclude.
-SLOW = ("utilization-trend", "memory-growth", "idle-stretch", "several-jobs")
+SLOWLY_CHANGING_KINDS = ("utilization-trend", "memory-growth", "idle-stretch", "several-jobs")
 MAX_ROWS = 8000  # Rows per GPU: five minutes at 25 Hz. If there are more, only every n-th row is used.
 
 
@@ -32,20 +32,20 @@ class LiveFinding:
         return f"{self.observation.title} ({self.over})."
 
 
-class Sampled(NamedTuple):
+class SampleCopies(NamedTuple):
     """Copies of each GPU's samples: the last minutes, and means over equal intervals of the session."""
 
     recent: list[DeviceSamples]
     whole: list[DeviceSamples]
 
 
-def copy_samples(gpus: Sequence[LiveGpu], last_ns: int) -> Sampled:
+def copy_samples(gpus: Sequence[LiveGpu], last_ns: int) -> SampleCopies:
     """Copy the samples for a diagnosis, so that the session can receive new ones meanwhile."""
     recent = [samples for gpu in gpus if (samples := _recent(gpu, last_ns)) is not None]
-    return Sampled(recent, [samples for gpu in gpus if (samples := _session_means(gpu)) is not None])
+    return SampleCopies(recent, [samples for gpu in gpus if (samples := _session_means(gpu)) is not None])
 
 
-def findings(samples: Sampled) -> tuple[LiveFinding, ...]:
+def findings(samples: SampleCopies) -> tuple[LiveFinding, ...]:
     """Return the findings, the most severe first.
 
     Throttling, errors and other states come only from the last minutes, so that a state disappears soon after it ended.
@@ -53,10 +53,10 @@ def findings(samples: Sampled) -> tuple[LiveFinding, ...]:
     recent, whole = samples
     longest = max((float(gpu.times[-1] - gpu.times[0]) for gpu in whole), default=0.0)
     slow = diagnose(whole) if longest > WINDOW_NS else ()
-    of_recent = [one for one in diagnose(recent) if not slow or one.kind not in SLOW]
+    of_recent = [one for one in diagnose(recent) if not slow or one.kind not in SLOWLY_CHANGING_KINDS]
     lately = max((float(gpu.times[-1] - gpu.times[0]) for gpu in recent), default=0.0)
     findings = [LiveFinding(one, f"last {duration(lately / 1e9)}") for one in of_recent]
-    findings += [LiveFinding(one, f"last {duration(longest / 1e9)}") for one in slow if one.kind in SLOW]
+    findings += [LiveFinding(one, f"last {duration(longest / 1e9)}") for one in slow if one.kind in SLOWLY_CHANGING_KINDS]
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.observation.severity)))
 
 

@@ -12,7 +12,7 @@ from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import SessionSink
 
-AT_ONCE = 1e6  # speed-up of the replay: half a minute of samples is read at once
+FAST_REPLAY_SPEED = 1e6  # speed-up of the replay: half a minute of samples is read at once
 
 
 @lru_cache(maxsize=1)
@@ -24,7 +24,7 @@ def example(path: Path) -> LiveSession | None:
         return None
     with tempfile.TemporaryDirectory() as spare:
         sink = SessionSink(Path(spare), recording.duration_ns / 1e9 / len(recording.ticks))
-        Replay(recording, [sink], clock=SamplerClock(), stop=threading.Event(), speed=AT_ONCE).run()
+        Replay(recording, [sink], clock=SamplerClock(), stop=threading.Event(), speed=FAST_REPLAY_SPEED).run()
         session = LiveSession(next(Path(spare).iterdir()))
         session.look()
     return session if session.last_ns is not None and session.gpus else None

@@ -13,15 +13,17 @@ from sawtooth.ingest.sampler.segments import SEGMENT, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.telemetry.session import is_session_id
 
-LISTED = 200  # Sessions in the list: each costs the Live page 0.1 ms per second, and nobody could use a longer list.
+MAX_LISTED_SESSIONS = (
+    200  # Sessions in the list: each costs the Live page 0.1 ms per second, and nobody could use a longer list.
+)
 
 
-def newest(live: Path) -> list[Path]:
+def newest_folders(live: Path) -> list[Path]:
     """Return the folders of the sessions that grew most recently, unordered."""
     if not live.is_dir():
         return []
     grown = [(_grown(folder), folder) for folder in live.iterdir() if is_session_id(folder.name)]
-    return [folder for _, folder in sorted(grown, reverse=True)[:LISTED]]
+    return [folder for _, folder in sorted(grown, reverse=True)[:MAX_LISTED_SESSIONS]]
 
 
 def _grown(folder: Path) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.app.live.folders import newest, newest_segment
+from sawtooth.app.live.folders import newest_folders, newest_segment
 from sawtooth.ingest.json_checksum import without_checksum
 from sawtooth.ingest.receiver import is_pushed
 from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, is_time
@@ -82,7 +82,7 @@ def _meta(path: Path, changed_ns: int, size: int) -> _Meta:
 
 def sessions(live: Path) -> list[SessionInfo]:
     """Return the newest sessions, live ones first."""
-    infos = [session_info(folder) for folder in newest(live)]
+    infos = [session_info(folder) for folder in newest_folders(live)]
     now = time.time()
     return sorted((s for s in infos if s is not None), key=lambda s: (s.live(now), s.grown_s), reverse=True)
 

@@ -84,12 +84,12 @@ class LiveSeries:
         # The stored samples suffice if they reach back to ``start_ns``, or if they are the whole session.
         enough = not self._time or self._time[0] <= start_ns or len(self._bucket) == 0 or self._oldest() >= self._time[0]
         if enough:
-            return broken(*self.since(start_ns), points)
+            return with_gaps(*self.since(start_ns), points)
         begin = np.array(self._bucket, np.int64) * self._bucket_ns
         first = int(np.searchsorted(begin, start_ns - self._bucket_ns))
         low, high = np.array(self._low)[first:], np.array(self._high)[first:]
         time = np.stack([begin[first:], begin[first:] + self._bucket_ns // 2], axis=1).ravel()
-        return broken(time, np.stack([low, high], axis=1).ravel(), points)
+        return with_gaps(time, np.stack([low, high], axis=1).ravel(), points)
 
     def _oldest(self) -> int:
         return self._bucket[0] * self._bucket_ns
@@ -135,7 +135,7 @@ def thin(time: I64, value: F64, points: int = MAX_POINTS) -> tuple[I64, F64]:
     return time[keep], value[keep]
 
 
-def broken(time: I64, value: F64, points: int) -> tuple[I64, F64]:
+def with_gaps(time: I64, value: F64, points: int) -> tuple[I64, F64]:
     """Return the thinned line with a NaN in each gap, at which the line breaks.
 
     A gap is longer than GAP_PERIODS median periods, and longer than SHORTEST_GAP_NS.

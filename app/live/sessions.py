@@ -34,7 +34,9 @@ ALERT_NAME = 12  # First characters of an alert, such as "GPU 3 is thr", which i
 SAWTOOTH_SAMPLES = 700  # Most samples that are searched: a minute at 10 Hz, or less time of a faster signal.
 # Bytes that the first look at a long session reads, in a few seconds. Older samples are not drawn, and the page says so.
 CATCH_UP_BYTES = 32 << 20
-LOOK_BYTES = 4 << 20  # Bytes that each later look reads, once per second: 200 times what eight GPUs write in a second.
+READ_BYTES_PER_CHECK = (
+    4 << 20
+)  # Bytes that each later look reads, once per second: 200 times what eight GPUs write in a second.
 MAX_SAMPLES = 4_000_000  # Stored samples of one session, 64 MB: sixteen GPUs have 1.3 million in the last minutes.
 MAX_EVENTS = 50  # Events that are stored, the newest ones.
 MAX_GPUS = 64  # GPUs of one session. The largest hosts have 16.
@@ -73,7 +75,7 @@ class LiveSession:
     def look(self) -> None:
         """Read the data that was appended since the last look."""
         with self.lock:
-            for record in self._reader.poll(LOOK_BYTES if self._looked else CATCH_UP_BYTES):
+            for record in self._reader.poll(READ_BYTES_PER_CHECK if self._looked else CATCH_UP_BYTES):
                 with contextlib.suppress(*INVALID_RECORD_ERRORS):  # an invalid record is ignored
                     self._take(record)
             self._looked = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from sawtooth.analysis.telemetry.series import DRAWN
+from sawtooth.analysis.telemetry.series import CHART_COLUMNS
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.summary import SHARES_AT_WORK
 from sawtooth.app import format as fmt
@@ -19,10 +19,13 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 # The large numbers are means over this time. It covers some steps of a slow loop, so the numbers do not flicker.
 RECENT_SECONDS = 10.0
 # The share of time at work comes first. Memory is added separately, because its label contains the GPU's total.
-NUMBERS = (*SHARES_AT_WORK, *(column for column in DRAWN if column not in (*SHARES_AT_WORK, "mem_used_bytes")))
+NUMBERS = (*SHARES_AT_WORK, *(column for column in CHART_COLUMNS if column not in (*SHARES_AT_WORK, "mem_used_bytes")))
 # At most this many processes of a GPU are named. A training has one process; another may be a forgotten notebook.
 PROCESSES_NAMED = 2
-BUSY_PCT, FULL = 90.0, 0.9  # A GPU is busy above this utilization (percent), and its memory is full above this share.
+BUSY_PCT, FULL_MEMORY_SHARE = (
+    90.0,
+    0.9,
+)  # A GPU is busy above this utilization (percent), and its memory is full above this share.
 IDLE_PCT = 0.5  # Utilization in percent. Below it, the GPU runs no training.
 
 
@@ -102,11 +105,11 @@ def utilization_and_memory_sentence(session: LiveSession, gpu: LiveGpu) -> str |
     if mean is None or used is None or not gpu.memory_bytes or mean < IDLE_PCT:
         return None
     free = fmt.memory(gpu.memory_bytes - used)
-    if mean >= BUSY_PCT and used >= FULL * gpu.memory_bytes:
+    if mean >= BUSY_PCT and used >= FULL_MEMORY_SHARE * gpu.memory_bytes:
         return "The GPU is busy, and its memory is nearly full, so a larger batch does not fit."
     if mean >= BUSY_PCT:
         return f"The GPU is busy, and {free} of its memory are free, so a larger batch would fit."
-    if used >= FULL * gpu.memory_bytes:
+    if used >= FULL_MEMORY_SHARE * gpu.memory_bytes:
         return "The GPU waits, and its memory is nearly full. Give it work faster; a larger batch does not fit."
     return f"The GPU waits, and {free} of its memory are free. Give it work faster, then try a larger batch."
 

@@ -96,7 +96,7 @@ def text(sentence: str) -> None:
     st.html(_HTML.line(sentence, "text"))
 
 
-def strong(sentence: str) -> None:
+def show_bold(sentence: str) -> None:
     """Show a sentence in bold type."""
     st.html(_HTML.line(sentence, "strong"))
 
@@ -124,7 +124,7 @@ def tables(listed: Sequence[tuple[str, Sequence[tuple[str, str, str]], bool]]) -
     st.html(_HTML.tables(listed))
 
 
-def ranked(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
+def show_ranked_table(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
     """Show a table whose rows are sorted by the second column, with a bar for each value of that column."""
     with st.container(key=f"ranked_of_{len(rows)}_"):  # the container reserves the table's approximate height
         st.html(_HTML.ranked(headers, rows, bars, caption))

@@ -26,7 +26,7 @@ from sawtooth.ingest.runs.manifests import edit_run
 
 NOTES_SHOWN = 300  # characters of the recorder's notes that the page shows; the run's notes contain the full text
 NEXT_RANK = "next_rank"  # session key: the position of the rank that the next screen shows
-LOOK_EVERY_SECONDS = 0.7  # time between two checks whether the child process has finished
+CHECK_INTERVAL_S = 0.7  # time between two checks whether the child process has finished
 CACHED_RESULTS = 48  # analysed runs in memory: a result has only a few hundred rows, and most viewers open the same runs
 
 
@@ -83,7 +83,7 @@ def _wait_for_child(manifest: Manifest) -> None:
     st.stop()
 
 
-@st.fragment(run_every=LOOK_EVERY_SECONDS)
+@st.fragment(run_every=CHECK_INTERVAL_S)
 def _look(job_id: str) -> None:
     if not jobs().get(job_id).active:
         st.rerun(scope="app")

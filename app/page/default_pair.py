@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from sawtooth.analysis.compare.changed.products import OF_ONE_MODEL, common_share
-from sawtooth.analysis.compare.prediction_record import FOLLOWS, follows
+from sawtooth.analysis.compare.prediction_record import FOLLOWS, run_before
 from sawtooth.app.jobs.bundled_examples import first_pair
 from sawtooth.ingest.loop.command import program_of
 from sawtooth.ingest.manifest import Manifest
@@ -60,7 +60,7 @@ def same_work(a: Manifest, b: Manifest, products: Products) -> bool:
     They do if one run is tagged as following the other, or if their matrix products have mostly the same shapes. If products are not recorded,
     a common tag or a common first word of the names is enough, unless `sawtooth run` started two different programs.
     """
-    if follows(a, [b]) is not None or follows(b, [a]) is not None:
+    if run_before(a, [b]) is not None or run_before(b, [a]) is not None:
         return True
     shapes = products(a), products(b)
     share = common_share(*shapes)

@@ -21,7 +21,7 @@ from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.schema import DataFolder
 
-__all__ = ["current_run", "dark", "data_folder", "library", "link", "switch"]
+__all__ = ["current_run", "data_folder", "is_dark", "library", "link", "switch"]
 log = logging.getLogger("sawtooth")
 
 # Screens without content if the run has no GPU work.
@@ -38,7 +38,7 @@ def _created(folder: DataFolder) -> DataFolder:
     return folder.create()
 
 
-def dark() -> bool:
+def is_dark() -> bool:
     """Return whether the page uses the dark theme; False as long as the browser has not reported it."""
     return st.context.theme.type == "dark"
 
@@ -154,7 +154,7 @@ def _communicates(root: str, recording: str) -> bool:
         return True
 
 
-def guarded(part: Callable[[], None]) -> None:
+def run_guarded(part: Callable[[], None]) -> None:
     """Run a part of the page; errors become one sentence, with details in the log."""
     try:
         part()
@@ -178,5 +178,5 @@ def log_script_error(error: BaseException) -> str:
 
 
 def script_failed(error: Exception) -> None:
-    """Log an error outside ``guarded``, such as one in a part of a page that refreshes itself."""
+    """Log an error outside ``run_guarded``, such as one in a part of a page that refreshes itself."""
     log_script_error(error)

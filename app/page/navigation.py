@@ -19,7 +19,10 @@ from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
 HIDDEN_IF_EMPTY = ("ranks", "communication")  # views that tabs and search omit if they are empty: most runs have one rank
-KEPT = ("device", "basis")  # address parameters that mean the same in every view of a place, and that a link to a view keeps
+PRESERVED_PARAMETERS = (
+    "device",
+    "basis",
+)  # address parameters that mean the same in every view of a place, and that a link to a view keeps
 _HTML = templates.pieces("navigation.html")
 
 
@@ -37,10 +40,10 @@ def show(page: Any) -> None:
     place = page.url_path or "runs"
     address.repeat_after_link()
     with st.sidebar:
-        frame.guarded(lambda: _sidebar(place))
-    frame.guarded(lambda: _where(place))
-    frame.guarded(lambda: _tabs(place))
-    frame.guarded(page.run)
+        frame.run_guarded(lambda: _sidebar(place))
+    frame.run_guarded(lambda: _where(place))
+    frame.run_guarded(lambda: _tabs(place))
+    frame.run_guarded(page.run)
 
 
 def _sidebar(place: str) -> None:
@@ -185,7 +188,7 @@ def _tabs(place: str) -> None:
         return
     empty = frame.empty_screens()
     shown = frame.shown_view(place)
-    kept = {name: st.query_params[name] for name in KEPT if name in st.query_params}
+    kept = {name: st.query_params[name] for name in PRESERVED_PARAMETERS if name in st.query_params}
     tabs = [
         (view.tab or view.title, _address(view.name, **kept), view is shown, empty.get(view.name))
         for view in views

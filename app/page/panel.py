@@ -45,7 +45,7 @@ def show(
     if select:
         state = st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt, on_select="rerun", selection_mode=select)
     elif second is not None:
-        for place, figure, part in zip(beside(), (chart.figure, second), ("", "-2"), strict=True):
+        for place, figure, part in zip(two_columns(), (chart.figure, second), ("", "-2"), strict=True):
             place.plotly_chart(figure, key=f"{key}{part}", config=CONFIG, alt=chart.alt)
     else:
         st.plotly_chart(chart.figure, key=key, config=CONFIG, alt=chart.alt)
@@ -70,7 +70,7 @@ def _under(chart: Chart | BarChart, key: str, name: str | None = None) -> None:
                 table(chart.table, dict(chart.columns), key, name or key)
 
 
-def beside() -> tuple[Any, Any]:
+def two_columns() -> tuple[Any, Any]:
     """Return two places next to each other; on a narrow page one is below the other."""
     with st.grid(min_column_width=440, gap="medium"):
         return st.container(), st.container()

@@ -51,7 +51,7 @@ def of(result: RunResult) -> dict[str, Any] | None:
         + (f", means of {fmt.duration_ns(telemetry.span.ns / sparkline.CELLS)}" if len(spans) == sparkline.CELLS else ""),
         "steady": ""
         if step is not None or steady is telemetry
-        else f"; steady from {telemetry_strip.stretch(steady, telemetry)}",  # the headline has the mean
+        else f"; steady from {telemetry_strip.axis_range(steady, telemetry)}",  # the headline has the mean
         "spans": spans,
         "holes": any(value is None for *_, value in spans),
         "step": step,
@@ -105,7 +105,7 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
     which = "the other GPU" if len(peers) == 1 else f"the other {len(peers)} GPUs (median)"
     reference = f"{which}{_hottest(peers)}" if usual else ""
     name, colour = f"{BY_COLUMN[CLOCK].label} of GPU {named[1]}", colour_of_quantity(CLOCK)
-    length, slow = fmt.duration_ns(own.span.ns), _slowed(spans, usual, highest)
+    length, slow = fmt.duration_ns(own.span.ns), _throttled_periods(spans, usual, highest)
     fault = f"{fmt.in_unit(min(value for *_, value in slow), 'MHz')}{_hottest([own])}" if slow else ""
     return {
         "name": name,
@@ -116,7 +116,7 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
         "slow": [(start, end) for start, end, _ in slow],
         "fault": fault,
         "times": ["0", fmt.duration_ns(own.span.ns / 2), length],
-        "alarm": ALARM.on(frame.dark()),
+        "alarm": ALARM.on(frame.is_dark()),
         "axis": [fmt.in_unit(highest, "MHz"), fmt.number(highest / 2), "0"],
         "holes": any(value is None for *_, value in spans),
         "step": None,
@@ -132,7 +132,7 @@ def _hottest(devices: Sequence[TelemetrySeries]) -> str:
     return f", up to {max(highest):.0f}\u00a0°C" if highest else ""
 
 
-def _slowed(spans: Spans, usual: Spans, highest: float) -> list[tuple[float, float, float]]:
+def _throttled_periods(spans: Spans, usual: Spans, highest: float) -> list[tuple[float, float, float]]:
     """Return start, end and lowest clock of each period in which the clock is below the usual one."""
     known = [(a, b, value, usual[at][2] if usual else highest) for at, (a, b, value) in enumerate(spans)]
     slow: list[tuple[float, float, float]] = []

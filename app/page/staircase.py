@@ -29,7 +29,7 @@ _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
 # Address parameters: the included changes, the price of a GPU-hour, the remaining steps.
 FIXES, PRICE, STEPS = "fixes", "price", "steps"
 MAX_ROWS = 6  # first_paint.css reserves a height for up to this number of bars.
-LARGEST_INPUT = 1e15  # for the viewer's numbers: larger ones, such as infinity, would make the computed costs useless
+MAX_INPUT = 1e15  # for the viewer's numbers: larger ones, such as infinity, would make the computed costs useless
 NONE = "none"  # value of FIXES: the viewer has left out all changes; an empty value means the page's own choice
 
 
@@ -65,8 +65,8 @@ def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
     return {
         **drawn,
         "of": result.manifest.id,
-        "dark": frame.dark(),
-        "good": GOOD.on(frame.dark()),
+        "dark": frame.is_dark(),
+        "good": GOOD.on(frame.is_dark()),
         "choice": choice_of(stairs, drawn["first"]) if stairs is not None else 0,
         "open": _open(stairs) if stairs is not None else None,
         "now": "now" if reading_order.best_ms(result) else "recorded",
@@ -92,7 +92,7 @@ def _recorded(result: RunResult) -> Staircase | None:
     return Staircase((), 0, {0: StairStep(sum(ms for *_, ms in parts), None, None, parts)})
 
 
-def _measured(result: RunResult, stairs: Staircase | None) -> list[words.Measured]:
+def _measured(result: RunResult, stairs: Staircase | None) -> list[words.MeasuredChoice]:
     """Return the bar of a later run in which changes were made; empty if no such run is analysed.
 
     The bar comes after the last of the first changes that the later run no longer needs.
@@ -110,7 +110,7 @@ def _measured(result: RunResult, stairs: Staircase | None) -> list[words.Measure
     needed = {finding.rule for finding in then.findings}
     applied = list(takewhile(lambda rule: rule not in needed, stairs.changes if stairs is not None else ()))
     step = StairStep(step_ms, verdict.step.low, verdict.step.high, parts)
-    return [words.Measured(fmt.clean(after.name, 40), address, step, len(applied), headline.about_now(then))]
+    return [words.MeasuredChoice(fmt.clean(after.name, 40), address, step, len(applied), headline.about_now(then))]
 
 
 def _number_entered(key: str) -> float | None:
@@ -119,7 +119,7 @@ def _number_entered(key: str) -> float | None:
         number = float(st.session_state.get(key) or st.query_params.get(key) or 0.0)
     except ValueError:
         return None
-    return number if 0 < number < LARGEST_INPUT else None
+    return number if 0 < number < MAX_INPUT else None
 
 
 def _price(result: RunResult) -> float | None:

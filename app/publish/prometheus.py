@@ -14,7 +14,7 @@ from sawtooth.app.publish.values import values_of
 MAX_RUNS = 50  # At most this many runs are exported, because each adds several series.
 LOST = "lost_ms/"
 # By the name in ``values_of``: the metric, the factor to its unit, and its help text.
-OF_RUN = {
+RUN_METRICS = {
     "step_time_ms": ("sawtooth_run_step_time_seconds", 1e-3, "Step time of the run without the profiler."),
     "step_time_low_ms": ("sawtooth_run_step_time_low_seconds", 1e-3, "Lower end of the step time's 95 % interval."),
     "step_time_high_ms": ("sawtooth_run_step_time_high_seconds", 1e-3, "Upper end of the step time's 95 % interval."),
@@ -28,7 +28,7 @@ OF_RUN = {
     "samples_per_second": ("sawtooth_run_samples_per_second", 1.0, "Samples per second."),
     "findings": ("sawtooth_run_findings", 1.0, "Findings of the run."),
 }
-OF_STEPS = {
+STEP_METRICS = {
     "p50_ms": ("sawtooth_live_step_time_seconds", 1e-3, "Median of the recent step times."),
     "p95_ms": ("sawtooth_live_step_time_p95_seconds", 1e-3, "95th percentile of the recent step times."),
     "steps_per_s": ("sawtooth_live_steps_per_second", 1.0, "Steps per second."),
@@ -36,7 +36,7 @@ OF_STEPS = {
     "mfu": ("sawtooth_live_mfu_ratio", 1.0, "Model FLOPs utilization."),
     "step": ("sawtooth_live_step", 1.0, "Number of the newest step."),
 }
-OF_GPU = {
+GPU_METRICS = {
     "util_pct": ("sawtooth_live_gpu_utilization_ratio", 0.01, "GPU utilization (NVML), mean of the last seconds."),
     "power_w": ("sawtooth_live_gpu_power_watts", 1.0, "Power draw, mean of the last seconds."),
     "sm_active_pct": ("sawtooth_live_gpu_sm_active_ratio", 0.01, "SM activity, mean of the last seconds."),
@@ -75,10 +75,10 @@ class _Collector:
 
         for session in self._sessions:
             of = {"session": str(session["name"] or session["id"]), "host": str(session["host"])}
-            for key, spec in OF_STEPS.items():
+            for key, spec in STEP_METRICS.items():
                 add(spec, (session["steps"] or {}).get(key), **of)
             for gpu in session["gpus"]:
-                for key, spec in OF_GPU.items():
+                for key, spec in GPU_METRICS.items():
                     add(spec, gpu["means"].get(key), **of, gpu=str(gpu["device"]))
         named: set[str] = set()
         for result in self._results:
@@ -87,8 +87,8 @@ class _Collector:
                 continue
             named.add(run)
             for key, value in values_of(result, "").items():
-                if key in OF_RUN:
-                    add(OF_RUN[key], value, run=run)
+                if key in RUN_METRICS:
+                    add(RUN_METRICS[key], value, run=run)
                 elif key.startswith(LOST):
                     lost = ("sawtooth_run_lost_seconds", 1e-3, "Time per step that the GPU loses to a cause.")
                     add(lost, value, run=run, cause=key.removeprefix(LOST))

@@ -18,7 +18,7 @@ from sawtooth.ingest.errors import SawtoothError
 
 MAX_COMMENT_CHARACTERS = 65_536  # GitHub refuses a longer comment.
 MAX_SUMMARY_BYTES = 1 << 20  # GitHub drops a longer summary of a workflow step.
-CUT = "\n\n… the rest is in the job's files.\n"
+TRUNCATION_NOTE = "\n\n… the rest is in the job's files.\n"
 MAX_PAGES = 20  # At most this many pages of 100 comments are read.
 TIMEOUT_S = 30  # A request to GitHub ends after this time.
 REFUSED = (401, 403, 404)  # GitHub's answers to a token that may not write.
@@ -132,7 +132,9 @@ def add_to_summary(text: str) -> bool:
     file = Path(path)
     used_bytes = file.stat().st_size if file.exists() else 0
     if used_bytes + len(text.encode()) > MAX_SUMMARY_BYTES:
-        text = cut(text, max(MAX_SUMMARY_BYTES - used_bytes - len(CUT), 0) // 4)  # a character has at most four bytes
+        text = cut(
+            text, max(MAX_SUMMARY_BYTES - used_bytes - len(TRUNCATION_NOTE), 0) // 4
+        )  # a character has at most four bytes
     with file.open("a", encoding="utf-8") as summary:
         summary.write(text)
     return True
@@ -149,14 +151,14 @@ def add_output(**values: str) -> None:
 def cut(text: str, characters: int) -> str:
     """Return ``text`` with at most this many characters.
 
-    A cut text ends with CUT, and its open blocks are closed.
+    A cut text ends with TRUNCATION_NOTE, and its open blocks are closed.
     """
     if len(text) <= characters:
         return text
-    shortened = text[: max(characters - len(CUT) - 20, 0)].rpartition("\n")[0]
+    shortened = text[: max(characters - len(TRUNCATION_NOTE) - 20, 0)].rpartition("\n")[0]
     fence = "\n```" if shortened.count("```") % 2 else ""
     open_details = "\n</details>" if shortened.count("<details>") > shortened.count("</details>") else ""
-    return f"{shortened}{fence}{open_details}{CUT}"[:characters]
+    return f"{shortened}{fence}{open_details}{TRUNCATION_NOTE}"[:characters]
 
 
 def _pull_request(event: str) -> int | None:

@@ -39,7 +39,7 @@ from sawtooth.app.words.comparisons import comparison as words
 
 _POSTER = templates.pieces("poster.html")
 MAX_CHANGES = 3  # Changes shown in full, as on the page. The others are folded.
-MAX_DOTS = 200  # Dots per side. More would overlap.
+MAX_DOTS = 200  # StepDots per side. More would overlap.
 MAX_ROWS = 25  # Rows of each table of kernels and operators. The JSON has all rows.
 
 
@@ -84,7 +84,7 @@ class HtmlChange:
 
 
 @dataclass(frozen=True)
-class Dots:
+class StepDots:
     """Every counted step of one side as a dot, with its position on the scale (CSS)."""
 
     name: str
@@ -220,7 +220,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
         tested=setup_changes.tested_prediction(comparison),
         conditions_title=conditions.TITLE,
         conditions=HtmlTable(conditions.COLUMNS, conditions.rows(comparison), words=True),
-        conditions_rest=conditions.rest(comparison),
+        conditions_rest=conditions.unchanged_conditions(comparison),
         changed=HtmlTable(setup_changes.COLUMNS, setup_changes.rows(comparison), words=True),
         unchanged=setup_changes.why_none(comparison),
         left=setup_changes.next_change(comparison),
@@ -251,7 +251,7 @@ class WaterfallPicture:
     title: str
     method: str
     steps: Sequence[poster_bars.StepBar]
-    moves: Sequence[poster_bars.Move]
+    moves: Sequence[poster_bars.WaterfallStep]
     legend: Sequence[LegendEntry]
     table: HtmlTable
 
@@ -270,14 +270,14 @@ def _waterfall_picture(bars: list[waterfall.WaterfallBar], step: step_parts.Step
     )
 
 
-def _dots(a: Sequence[float], b: Sequence[float]) -> list[Dots]:
+def _dots(a: Sequence[float], b: Sequence[float]) -> list[StepDots]:
     """Return the counted steps (ms) of A and B on one scale from 0; of very many steps, only every n-th."""
     longest_ms = max((*a, *b), default=0.0)
     sides = []
     for name, steps_ms, colour in (("A", a, MUTED), ("B", b, ACCENT)):
         if steps_ms and longest_ms:
             drawn_ms = steps_ms[:: max(1, len(steps_ms) // MAX_DOTS)]
-            sides.append(Dots(name, colour.on(False), [f"{ms / longest_ms:.2%}" for ms in drawn_ms]))
+            sides.append(StepDots(name, colour.on(False), [f"{ms / longest_ms:.2%}" for ms in drawn_ms]))
     return sides
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sawtooth.analysis.dumps.fragmentation import Failed
+from sawtooth.analysis.dumps.fragmentation import FailedAllocation
 from sawtooth.analysis.dumps.held_memory import DeviceMemory, Holder
 from sawtooth.analysis.dumps.stacks import BEFORE
 from sawtooth.app import format as fmt
@@ -33,7 +33,7 @@ def headline(memory: DeviceMemory) -> str:
     return f"The peak of GPU {memory.device} is {fmt.memory(memory.peak_bytes)}: {first.name} ({fmt.share(first.size / memory.peak_bytes)}){second}."
 
 
-def failure(failed: Failed) -> str:
+def failure(failed: FailedAllocation) -> str:
     """Return the size of a failed allocation and the size that would have fitted."""
     return f"An allocation of {fmt.memory(failed.size)} failed; at most {fmt.memory(failed.fitted_bytes)} would have fitted."
 

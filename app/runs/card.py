@@ -11,7 +11,7 @@ import contextlib
 import msgspec
 
 from sawtooth.analysis.metrics.reading import Reading
-from sawtooth.analysis.reading_order import best_ms, leading
+from sawtooth.analysis.reading_order import best_ms, lead_finding
 from sawtooth.analysis.result_cache import cached_file, result_of, with_checksum, without_checksum
 from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
@@ -110,7 +110,7 @@ def _to_do(result: RunResult) -> str:
         return action(warning)
     if not result.manifest.traces and best_ms(result) is None:
         return "Record a profile: telemetry shows no cause"
-    if leading(result) is not None or best_ms(result) is None or result.withdrawn_by is not None:
+    if lead_finding(result) is not None or best_ms(result) is None or result.withdrawn_by is not None:
         return ""
     change = first(result)
     return f"Try: {action(change[1])}" if change is not None else ""
@@ -121,7 +121,7 @@ def _after_all(result: RunResult) -> tuple[float, float, float] | None:
     if plan_title(result) is not None:
         last = result.plan[-1]
         return last.predicted_step_ms, last.predicted_low_ms, last.predicted_high_ms
-    lead = leading(result)
+    lead = lead_finding(result)
     step_ms = best_ms(result)
     if lead is not None and step_ms and lead.claims == "ceiling" and lead.fed_every_ms is None and not lead.ends_the_run:
         return step_ms - lead.gain_ms, step_ms - lead.gain_ms, step_ms  # it may gain nothing

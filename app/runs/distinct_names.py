@@ -9,7 +9,7 @@ from sawtooth.app.format import clean
 from sawtooth.ingest.loop.command import POSITIONAL, arguments_of, names_secret
 from sawtooth.ingest.manifest import Manifest
 
-LONGEST_CHANGE = 40  # Characters of the arguments in which a run differs from its namesakes.
+MAX_CHANGE_CHARACTERS = 40  # Characters of the arguments in which a run differs from its namesakes.
 RELATIONS = ("after", "try")  # Tags that relate a run to another one, and are no setting of its training.
 ADDRESSES = ("--master", "--rdzv")  # Arguments of launchers that say where a job runs: they change with each start.
 
@@ -49,7 +49,7 @@ def _changes(runs: Sequence[Mapping[str, str]]) -> list[str]:
     keys = dict.fromkeys(key for settings in runs for key in settings)
     differing = [key for key in keys if len({settings.get(key) for settings in runs}) > 1]
     return [
-        clean(", ".join(_words(key, settings[key]) for key in differing if key in settings), LONGEST_CHANGE)
+        clean(", ".join(_words(key, settings[key]) for key in differing if key in settings), MAX_CHANGE_CHARACTERS)
         for settings in runs
     ]
 

@@ -19,7 +19,7 @@ from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import run as words
 
-SHOWN = 8  # kinds of collectives with a bar; the table has all of them
+MAX_BARS = 8  # kinds of collectives with a bar; the table has all of them
 COLUMNS = {
     "name": "Collective", "dtype": "Type", "group": "Group", "group_size": "Ranks", "size": "Size", "calls_per_step": "Calls per step",
     "transfer_ms": "Transfer, ms (median call)", "ms_per_step": "ms per step", "exposed_ms_per_step": "Exposed, ms per step",
@@ -30,8 +30,8 @@ METHOD = (
     "rank. The bus bandwidth is the rate at which one GPU's link transfers data. It is computed from the shortest duration over the ranks, so it excludes waits. "
     "If several collectives run at the same time, that time counts for each of them."
 )
-HARDLY = 0.01  # share of the communication time: a smaller exposed time or wait is not mentioned
-ALONE = "Only one rank's trace is known. Durations include the waits for other ranks, so bandwidths are lower bounds."
+MIN_MENTIONED_SHARE = 0.01  # share of the communication time: a smaller exposed time or wait is not mentioned
+ONE_RANK_NOTE = "Only one rank's trace is known. Durations include the waits for other ranks, so bandwidths are lower bounds."
 PARALLEL = {
     "dp": "data parallel",
     "tp": "tensor parallel",
@@ -47,7 +47,7 @@ GROUPS = {
     "exposed_ms": "Not overlapped",
     "bus_gb_s": "Bus bandwidth",
 }
-_WITHIN = {None: "", True: ", one host", False: ", several hosts"}
+_HOSTS_SUFFIX = {None: "", True: ", one host", False: ", several hosts"}
 LARGE_BYTES = 10_000_000  # latency, not the link, determines the time of smaller messages
 SLOW_LINK = 0.5  # share of the link's bandwidth: large messages of a well-tuned ring reach more
 
@@ -78,7 +78,7 @@ def main() -> None:
         first_change.show(result)
         _kinds(rows, rank)
         if several is not traffic:
-            cards.small(ALONE)
+            cards.small(ONE_RANK_NOTE)
     _groups(traffic)
     if traffic.unmatched:
         cards.small(
@@ -98,9 +98,9 @@ def finding(rows: pd.DataFrame, rank: RankResult) -> tuple[str, str]:
     exposed, whole = float(rows["exposed_ms_per_step"].sum()), float(rows["ms_per_step"].sum())
     of_step = f" of a step of {fmt.duration_ms(rank.best.mean_ms)}, as profiled" if rank.best.mean_ms else ""
     waits = float(rows["wait_ms_per_step"].sum())
-    for_others = f"; {fmt.duration_ms(waits)} of it are waits for the last rank" if waits >= HARDLY * whole else ""
+    for_others = f"; {fmt.duration_ms(waits)} of it are waits for the last rank" if waits >= MIN_MENTIONED_SHARE * whole else ""
     under = f"Collectives take {fmt.duration_ms(whole)}{of_step}{for_others}."
-    if whole <= 0 or exposed < HARDLY * whole:
+    if whole <= 0 or exposed < MIN_MENTIONED_SHARE * whole:
         return "Computation hides nearly all communication.", under
     first = rows.iloc[0]
     share = fmt.share(float(first["exposed_ms_per_step"]) / exposed)
@@ -116,10 +116,10 @@ def _name_and_size(row: pd.Series) -> str:
 def _kinds(rows: pd.DataFrame, rank: RankResult) -> None:
     """Show the collectives sorted by exposed time, and a table with all their numbers."""
     colour = colour_of("exposed_comm", "comm_transfer")
-    shown = rows.head(SHOWN)
+    shown = rows.head(MAX_BARS)
     longest = max(float(shown["exposed_ms_per_step"].max()), 1e-9)
     bars = [
-        LostBar(f"{float(ms) / longest:.2%}" if ms > 0 else "", colour.on(frame.dark()), colour.texture)
+        LostBar(f"{float(ms) / longest:.2%}" if ms > 0 else "", colour.on(frame.is_dark()), colour.texture)
         for ms in shown["exposed_ms_per_step"]
     ]
     cells = [
@@ -133,7 +133,7 @@ def _kinds(rows: pd.DataFrame, rank: RankResult) -> None:
         for _, row in shown.iterrows()
     ]
     unit = words.per_step_or_window(rank)
-    cards.ranked(
+    cards.show_ranked_table(
         ("Collective", f"Exposed {unit}", f"In all {unit}", f"Calls {unit}", "Bus bandwidth"), cells, bars, "Collectives"
     )
     table = rows.assign(size=[None if pd.isna(size) else fmt.bytes_(size) for size in rows["bytes"]])
@@ -190,7 +190,7 @@ def _group_row(use: GroupUse) -> dict[str, object]:
         ends = dict.fromkeys((fmt.bytes_(use.smallest_bytes), fmt.bytes_(use.largest_bytes)))
         sizes = " to ".join(ends)
     return {
-        "parallelism": f"{f'{PARALLEL[use.parallelism]}: ' if use.parallelism else ''}{fmt.many(use.groups, 'group')} of {use.group_size} ranks{_WITHIN[use.within_host]}",
+        "parallelism": f"{f'{PARALLEL[use.parallelism]}: ' if use.parallelism else ''}{fmt.many(use.groups, 'group')} of {use.group_size} ranks{_HOSTS_SUFFIX[use.within_host]}",
         "within_host": use.within_host,
         "kinds": f"{significant(use.calls_per_step)} × {', '.join(use.kinds)}{f', {sizes}' if sizes else ''}",
         "calls": use.calls_per_step,

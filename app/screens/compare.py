@@ -70,7 +70,7 @@ def main() -> None:
         _audit(comparison)
         _folded_conditions(comparison)
         return
-    first, second = panel.beside()
+    first, second = panel.two_columns()
     with first:
         compare_proof.ratio(comparison)
         compare_proof.next_change(comparison)
@@ -158,7 +158,7 @@ def _conditions(comparison: Comparison) -> None:
     if rows := conditions.rows(comparison):
         cards.title(conditions.TITLE)
         cards.table(("Condition", *words.names(comparison)), rows, "Conditions that differ between the runs")
-    cards.small(conditions.rest(comparison))
+    cards.small(conditions.unchanged_conditions(comparison))
 
 
 def _both_steps(comparison: Comparison) -> None:
@@ -168,15 +168,15 @@ def _both_steps(comparison: Comparison) -> None:
         drawn = poster_bars.both_steps(
             parts,
             words.names(comparison),
-            dark=frame.dark(),
+            dark=frame.is_dark(),
             about=words.both_about(comparison),
         )
         st.html(
             poster.bars(
                 drawn,
-                poster_bars.named_once(drawn, parts, dark=frame.dark()),
+                poster_bars.named_once(drawn, parts, dark=frame.is_dark()),
                 step_parts.idle_title(parts, steps[0]),
-                step_pair.ribbons(parts, dark=frame.dark()),
+                step_pair.ribbons(parts, dark=frame.is_dark()),
             )
         )
         for side, name in zip((comparison.a, comparison.b), words.names(comparison), strict=True):
@@ -194,14 +194,14 @@ def _step(comparison: Comparison) -> None:
             bars,
             names,
             step_parts.title(bars, step, shown=words.shown(comparison)),
-            dark=frame.dark(),
+            dark=frame.is_dark(),
             method=step_parts.method(step, host=not any(step_parts.gpu_worked(comparison))),
         )
         panel.show(chart, "waterfall")
         if step == "profiled" and comparison.disagreement:
             cards.caution(fmt.spaced(comparison.disagreement))
         if step != steps[0]:  # the page shows the bars of the first one at its top
-            panel.show(waterfall.two_steps(bars, names, step_parts.idle_title(bars, step), dark=frame.dark()), "two-steps")
+            panel.show(waterfall.two_steps(bars, names, step_parts.idle_title(bars, step), dark=frame.is_dark()), "two-steps")
     else:
         cards.empty_state(*step_parts.undivided(comparison))
 
@@ -209,7 +209,7 @@ def _step(comparison: Comparison) -> None:
 def _steps(comparison: Comparison) -> None:
     """Show the profiled steps of each side's first run by owner, on one scale, and every step as a dot."""
     sides = [(side.runs[0].manifest.id, side.runs[0].lead) for side in (comparison.a, comparison.b)]
-    top = max((step_strip.longest(lead) for _, lead in sides if lead is not None), default=0.0)
+    top = max((step_strip.longest_step_ms(lead) for _, lead in sides if lead is not None), default=0.0)
     a, b = basis.steps(comparison)
     if top and (a or b):
         cards.title(basis.dots_title(comparison))
@@ -219,7 +219,7 @@ def _steps(comparison: Comparison) -> None:
     if sides[0][0] != sides[1][0]:
         frame.link("timeline", "Both on one timeline", icon=":material/stacks:", run=sides[0][0], beside=sides[1][0])
     if a or b:
-        dots = waterfall.step_dots(a, b, words.names(comparison), "Profiled steps in their order", dark=frame.dark())
+        dots = waterfall.step_dots(a, b, words.names(comparison), "Profiled steps in their order", dark=frame.is_dark())
         panel.show(dots, "step-dots")
 
 

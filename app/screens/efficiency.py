@@ -18,8 +18,10 @@ from sawtooth.app.words import efficiency as words
 from sawtooth.app.words import run as run_words
 from sawtooth.ingest.manifest import Manifest
 
-HARDLY = 0.01  # share of the time of products, convolutions and attention: less time without tensor cores is not worth a title
-LISTED = 8  # operators in the table: each of the others takes about one percent of the time
+MIN_MENTIONED_SHARE = (
+    0.01  # share of the time of products, convolutions and attention: less time without tensor cores is not worth a title
+)
+MAX_OPERATORS = 8  # operators in the table: each of the others takes about one percent of the time
 NO_OPERATOR = "no operator recorded"
 HEADS = ("Part of a step", "Time per step", "Share", "Most of it", "What helps")
 SHOWN_ON = {
@@ -79,9 +81,9 @@ def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: C
         cells.append((part.label, fmt.part_ms(step_ms, part.ms), fmt.share(part.share), most, helps))
     waits = {part.key: words.largest_wait(rank, part.key, column) for part in parts}
     causes = {key: colour_of(wait[0].owner, wait[0].cause) for key, wait in waits.items() if wait is not None}
-    drawn = charts.bars(parts, causes, dark=frame.dark())
+    drawn = charts.bars(parts, causes, dark=frame.is_dark())
     # The first row is the useful part, the last row the whole step.
-    cards.ranked(HEADS, cells[::-1], drawn[::-1], "What keeps a step from the GPU's peak")
+    cards.show_ranked_table(HEADS, cells[::-1], drawn[::-1], "What keeps a step from the GPU's peak")
     if differs := words.why_idle_differs(rank, parts, column):
         cards.small(differs)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
@@ -151,14 +153,14 @@ def _without_tensor_cores(rank: RankResult) -> None:
         return
     missed = rows[rows["without_ms"] > 0]
     without, whole = float(missed["without_ms"].sum()), float(rows[["without_ms", "with_ms"]].sum().sum())
-    hardly = without <= HARDLY * whole
+    hardly = without <= MIN_MENTIONED_SHARE * whole
     cards.title(words.without_tensor_cores(without, hardly, per))
     reasons = list(dict.fromkeys(missed["why"]))
     if len(reasons) == 1 and not hardly:
         cards.text(str(reasons[0]))
     several = len(reasons) > 1 or (hardly and len(reasons) > 0)
     time, head = ("without_ms", "Without tensor cores") if len(missed) else ("with_ms", "On tensor cores")
-    shown = (missed if len(missed) else rows).nlargest(LISTED, time)
+    shown = (missed if len(missed) else rows).nlargest(MAX_OPERATORS, time)
     cells = [
         (
             NO_OPERATOR if pd.isna(row["operator"]) else str(row["operator"]),
@@ -171,7 +173,7 @@ def _without_tensor_cores(rank: RankResult) -> None:
     heads = ("Operator", "Input shapes", f"{head}, {per}", *(["Why"] if several else []))
     with st.expander("Their times") if hardly else st.container():  # the list is folded if little is wrong
         cards.table(heads, cells, "Products, convolutions and attention by time")
-        if (len(missed) or len(rows)) > LISTED:
+        if (len(missed) or len(rows)) > MAX_OPERATORS:
             cards.small(f"The {len(shown)} longest of {len(missed) or len(rows)}; the CSV has all.")
         panel.csv_button(rows, "tensor-cores")
 
@@ -203,7 +205,7 @@ def _under_the_roof(rank: RankResult) -> None:
     peaks = {d: gpu.peaks[d] for d in dict.fromkeys(rows.loc[rows["flops"] > 0, "dtype"].dropna()) if d in gpu.peaks}
     unused = {"bf16": gpu.peaks["bf16"]} if peaks and "bf16" in gpu.peaks and gpu.peaks["bf16"] > max(peaks.values()) else {}
     chart, *moving = roofline.roofline(
-        rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.dark(), unit=run_words.unit_of(rank), unused=unused
+        rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.is_dark(), unit=run_words.unit_of(rank), unused=unused
     )
     panel.show(chart, "roofline", second=moving[0] if moving else None)
     cards.table(

@@ -26,7 +26,7 @@ from sawtooth.app.words.lost_time import LostTimeRow
 KERNEL_SHOWN = 70  # characters: a longer name of a kernel does not fit into the column
 IN_PYTHON = "python_host"
 STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # the column of steps shows the number without these prefixes of the profiler
-PLACES = {
+CAUSE_LOCATIONS = {
     "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
     "confidence": "Confidence",
 }  # fmt: skip
@@ -82,7 +82,7 @@ def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | No
     outside = first.owner == OUTSIDE_PROFILE  # the finding about this time gives the advice
     about = [
         (number, finding)
-        for number, finding in findings.claimed(result)
+        for number, finding in findings.advised_findings(result)
         if (finding is hidden if outside else first.key in finding.explains.causes)
     ]
     first_change.show_with(about, result)
@@ -121,8 +121,8 @@ def _where_and_what_helps(rank: RankResult, rows: list[LostTimeRow], column: Col
         )
         for row in [*rows, *([whole] if len(rows) > 1 else [])]
     ]
-    bars = cause_bars.bars([(row.owner, row.cause, row.ms) for row in rows], dark=frame.dark())
-    cards.ranked(heads, lines, [*bars, cause_bars.LostBar("")], "What the GPU waits for, where, and what helps")
+    bars = cause_bars.bars([(row.owner, row.cause, row.ms) for row in rows], dark=frame.is_dark())
+    cards.show_ranked_table(heads, lines, [*bars, cause_bars.LostBar("")], "What the GPU waits for, where, and what helps")
 
 
 def _how_computed(rank: RankResult) -> None:
@@ -159,7 +159,7 @@ def _key(part: StepPart) -> tuple[str, str | None]:
 def _places(rank: RankResult) -> dict[str, str]:
     """Return the main place of each cause, such as "train.py:96 in step (73 %)", else an operator or call."""
     with current_result.opened(rank) as view:
-        rows = lost_time.places(view)
+        rows = lost_time.main_locations(view)
         lines = _own_lines(view.recording, rows)
     return {str(row["cause"]): _place_text(row, lines) for row in rows.to_dict("records")}
 
@@ -235,7 +235,9 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
         cards.title(f"{fmt.duration_ms(float(row['ms']))} at {fmt.number(float(row['at_ms']), 5)} ms")
         if isinstance(row["evidence"], str):
             cards.text(cause_words.place(row["evidence"]))
-        places = [f"{heading}: {_short(c, row[c])}" for c, heading in PLACES.items() if isinstance(row[c], str) and row[c]]
+        places = [
+            f"{heading}: {_short(c, row[c])}" for c, heading in CAUSE_LOCATIONS.items() if isinstance(row[c], str) and row[c]
+        ]
         if places:
             cards.small(" · ".join(fmt.clean(cause_words.place(place), 160) for place in places))
         cards.small(f"What helps: {cause_words.helps(str(row['owner']), row['cause'])}")
@@ -252,7 +254,7 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
 
 def _short(column: str, name: str) -> str:
     """Return a short name of a place; a kernel's name is reduced to its distinctive part."""
-    return rankings.short(name, KERNEL_SHOWN) if column == "next_operation" else name
+    return rankings.short_name(name, KERNEL_SHOWN) if column == "next_operation" else name
 
 
 def _place(row: pd.Series) -> str:

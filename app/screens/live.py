@@ -147,7 +147,7 @@ def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> No
     gpu = _gpu(session)
     tooth = session.sawtooth(gpu.device)
     period = tooth.period_s if tooth else None
-    drawn = live_picture.picture(session, gpu, WINDOWS[_window()], dark=frame.dark(), period_s=period)
+    drawn = live_picture.picture(session, gpu, WINDOWS[_window()], dark=frame.is_dark(), period_s=period)
     # Separate places, so that a change in one does not move the others. The numbers come first, so that a phone shows them.
     head, now, known = st.container(), st.container(key="live_now"), st.container()
     chosen, middle, below = st.container(), st.container(key="live_picture"), st.container()
@@ -274,7 +274,7 @@ def _example() -> None:
     gpu = session.gpus[min(session.gpus)]
     tooth = session.sawtooth(gpu.device)
     period = tooth.period_s if tooth else None
-    drawn = live_picture.picture(session, gpu, WINDOWS["Whole session"], dark=frame.dark(), period_s=period)
+    drawn = live_picture.picture(session, gpu, WINDOWS["Whole session"], dark=frame.is_dark(), period_s=period)
     with st.container(key="live_head"):
         cards.headline(f"Example: {sentence(session, gpu, tooth, live=False)}")
     with st.container(key="live_example_now"):

@@ -10,7 +10,7 @@ import streamlit as st
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards
 from sawtooth.app.server.login import LINK, TOKEN, session_cookie_of
-from sawtooth.app.server.sessions import Listed, Sessions, sessions_of
+from sawtooth.app.server.sessions import ListedSession, Sessions, sessions_of
 from sawtooth.app.server.start import link_to
 from sawtooth.app.settings import is_loopback, settings
 
@@ -87,12 +87,12 @@ def _page_of(address: str) -> str:
     return f"{path}?{rest}" if rest else path
 
 
-def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
+def _login(listed: ListedSession, sessions: Sessions, *, own: bool) -> None:
     session = listed.session
     user = f" (user id {session.user})" if session.user is not None else ""
     with st.container(horizontal=True, vertical_alignment="center", border=True, width=WIDTH):
         with st.container(gap=None):
-            cards.strong(f"{browser_of(listed)}{' (this browser)' if own else ''}")
+            cards.show_bold(f"{browser_of(listed)}{' (this browser)' if own else ''}")
             cards.small(
                 f"Used {_time_since(time.time() - listed.seen)}{f', from {session.address}' if session.address else ''}{user}. "
                 f"Logged in with {'a link' if session.how == 'link' else 'the token'} on {time.strftime('%d %B, %H:%M UTC', time.gmtime(session.created))}."
@@ -102,7 +102,7 @@ def _login(listed: Listed, sessions: Sessions, *, own: bool) -> None:
             st.rerun()
 
 
-def browser_of(listed: Listed) -> str:
+def browser_of(listed: ListedSession) -> str:
     """Return the browser of a login in words, such as ``Firefox on Linux``."""
     agent = listed.session.agent
     browser = next((name for sign, name in BROWSERS.items() if sign in agent), agent.split("/")[0].strip()[:40])

@@ -32,8 +32,10 @@ sizes = find_batch_size(
     path="batches.sawtooth",
 )"""
 MEMORY = "mem_used_bytes"
-FEW = 2  # operators that the title names
-FLAT = 0.01  # share of the memory in use: a smaller change can be one rounding step of NVML on a large GPU, and is not drawn
+MAX_NAMED_OPERATORS = 2  # operators that the title names
+MIN_DRAWN_CHANGE = (
+    0.01  # share of the memory in use: a smaller change can be one rounding step of NVML on a large GPU, and is not drawn
+)
 
 
 def main() -> None:
@@ -57,7 +59,7 @@ def main() -> None:
         _batches(result)
         return
     _driver(rank)
-    snapshot_place, batches_place = panel.beside()
+    snapshot_place, batches_place = panel.two_columns()
     with snapshot_place:
         cards.title("What uses the peak?")
         cards.text(
@@ -148,7 +150,7 @@ def _use_over_time(use: MemoryUse, rank: RankResult, result: RunResult) -> None:
     _what_to_do(result)
     title = f"Allocated memory peaks at {peak}"
     steps = charts.step_spans(rank.steps, origin)
-    panel.show(charts.over_time(use.table(origin), title, steps, dark=frame.dark(), relative=use.relative), "memory")
+    panel.show(charts.over_time(use.table(origin), title, steps, dark=frame.is_dark(), relative=use.relative), "memory")
 
 
 def _of_the_gpu(rank: RankResult) -> str:
@@ -176,13 +178,13 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
     rows, capacity = _memory_by_operator(rank)
     if rows.empty:
         return
-    few = rows[rows["operator"] != memory.BEFORE].head(FEW)
+    few = rows[rows["operator"] != memory.BEFORE].head(MAX_NAMED_OPERATORS)
     if len(few) > 1:
         names = " and ".join(_operator_name(name) for name in few["operator"])
         cards.title(f"{names} allocated {fmt.share(float(few['share'].sum()))} of the peak")
-    bars = poster.bar(StepBar("peak", fmt.memory(use.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.dark()))))
+    bars = poster.bar(StepBar("peak", fmt.memory(use.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.is_dark()))))
     if capacity:
-        bars += poster.bar(charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.dark()))
+        bars += poster.bar(charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.is_dark()))
     st.html(bars)
     unit, of_unit = ("GiB", 2.0**30) if use.peak_bytes >= 2**30 else ("MiB", 2.0**20)
     shown = rows.assign(size=rows["bytes"] / of_unit, place=range(1, len(rows) + 1))
@@ -232,14 +234,14 @@ def _in_use(result: RunResult, unknown: str) -> None:
     peak, total = summary.memory_peak_bytes, summary.memory_total_bytes
     cards.headline(words.in_use(peak, total), words.MEMORY_BASIS)
     if total:
-        st.html(poster.bar(charts.of_the_gpu(peak, total, dark=frame.dark())))
+        st.html(poster.bar(charts.of_the_gpu(peak, total, dark=frame.is_dark())))
     _what_to_do(result)
     facts = series.facts(telemetry, MEMORY)
     title = words.use_over_time(facts["p5"], facts["p95"])
-    if facts["p95"] - facts["p5"] < FLAT * facts["p95"]:  # a constant line shows no more than the headline
+    if facts["p95"] - facts["p5"] < MIN_DRAWN_CHANGE * facts["p95"]:  # a constant line shows no more than the headline
         return
     chart = lanes(
-        telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.dark(), quantities=[MEMORY], height=170
+        telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.is_dark(), quantities=[MEMORY], height=170
     )
     panel.show(chart, "memory-in-use")
 

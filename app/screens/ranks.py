@@ -6,7 +6,7 @@ import pandas as pd
 
 from sawtooth.analysis.ranks.communication import side_by_side
 from sawtooth.analysis.ranks.heatmap import stalls_of
-from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, who, why
+from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, straggler_cause, straggler_name
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.app import format as fmt
@@ -18,10 +18,10 @@ from sawtooth.app.words import run as words
 from sawtooth.app.words.headline import about_now
 
 MAX_BARS = 16  # ranks drawn side by side; of more ranks, only the most important are drawn
-HARDLY_MS = 0.0005  # ms: a smaller gain would be shown as 0
+MIN_SHOWN_GAIN_MS = 0.0005  # ms: a smaller gain would be shown as 0
 MAX_NAMED = 32  # late ranks that a line lists
 INGEST = "sawtooth ingest rank*.trace.json.gz"
-LATE = ("Late rank", "Host", "Cause", "Longer than its peers", "A step gains")
+STRAGGLER_COLUMNS = ("Late rank", "Host", "Cause", "Longer than its peers", "A step gains")
 
 
 def main() -> None:
@@ -69,14 +69,14 @@ def _side_by_side(result: RunResult, communication: Communication, *, in_profile
     rows = side_by_side(shown, unprofiled=unprofiled)
     waits = {(of_rank.rank, of_rank.device): of_rank for of_rank in communication.ranks}
     mine = [waits.get((rank.rank, rank.device)) for rank in shown]
-    rows = rows.assign(**{share: [getattr(each, share, None) for each in mine] for share in charts.BESIDE})
+    rows = rows.assign(**{share: [getattr(each, share, None) for each in mine] for share in charts.EXTRA_COLUMNS})
     finding = charts.title(rows, numbered=not communication.stragglers)
     if communication.job_ranks is not None:
         finding = f"Of the {len(shown)} ranks that are opened here: {finding[0].lower()}{finding[1:]}"
     if in_profile:
         finding = f"In the profiled steps {finding[0].lower()}{finding[1:]}"
     unit = "ms per step, ≈ without the profiler" if unprofiled else f"{words.unit_of(shown[0])}, as profiled"
-    panel.show_bars(charts.side_by_side(rows, finding, unit, dark=frame.dark()), "ranks")
+    panel.show_bars(charts.side_by_side(rows, finding, unit, dark=frame.is_dark()), "ranks")
 
 
 def _one_trace(rank: RankResult) -> None:
@@ -112,7 +112,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
             return f"{finding.title}.", finding.fix
         return _no_straggler(result, communication), _of_pipeline(result) if communication.schedule is not None else None
     late = communication.stragglers[0]
-    name, reason = who(late, result.ranks), why(late)
+    name, reason = straggler_name(late, result.ranks), straggler_cause(late)
     name, by = f"{name[0].upper()}{name[1:]}", f" ({reason})" if reason else ""
     step_ms = result.lead.best.ms if result.lead is not None else None
     if (stalled := stalls_of(late, result.ranks, communication)) is not None:
@@ -174,9 +174,9 @@ def _stragglers(result: RunResult, communication: Communication) -> None:
     table = pd.DataFrame(
         [
             {
-                "who": who(late, result.ranks),
+                "who": straggler_name(late, result.ranks),
                 "host": late.host or ", ".join(sorted({host for p in late.positions if (host := result.ranks[p].host)})),
-                "why": why(late),
+                "why": straggler_cause(late),
                 "own_ms": late.own_ms,
                 "gain_ms": late.gain_ms,
             }
@@ -190,11 +190,11 @@ def _stragglers(result: RunResult, communication: Communication) -> None:
             str(row["host"]),
             str(row["why"] or "not known"),
             fmt.duration_ms(row["own_ms"]),
-            fmt.duration_ms(row["gain_ms"]) if row["gain_ms"] >= HARDLY_MS else "nothing alone",
+            fmt.duration_ms(row["gain_ms"]) if row["gain_ms"] >= MIN_SHOWN_GAIN_MS else "nothing alone",
         )
         for row in table.to_dict("records")
     ]
-    cards.table(LATE, cells, "Stragglers")
+    cards.table(STRAGGLER_COLUMNS, cells, "Stragglers")
     panel.csv_button(table, "stragglers")
 
 

@@ -18,7 +18,7 @@ from sawtooth.app.page.reference import Column, RuleDocumentation, columns, foun
 
 BETTER = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
 METRIC, OWNER, RULE, COLUMN = "Metrics", "Owners and causes", "Rules", "Columns"
-FEW = 5  # hits: so few are shown with their complete text
+MAX_COMPLETE_HITS = 5  # hits: so few are shown with their complete text
 _FIRST_SENTENCE = re.compile(r"(?<=\.) ")
 
 
@@ -114,7 +114,7 @@ def _tables(shown: Sequence[Column], *, is_open: bool) -> None:
 
 def _entries(rows: Sequence[Definition]) -> None:
     if rows:
-        cards.entries(rows, is_open=len(rows) <= FEW)
+        cards.entries(rows, is_open=len(rows) <= MAX_COMPLETE_HITS)
     else:
         cards.small("No text matches.")
 

@@ -25,7 +25,7 @@ from sawtooth.ingest.manifest import Manifest
 
 FAILED_SHOWN = 5  # failed files in the list; the API has the others
 
-LOOK_EVERY_SECONDS = 0.5  # time between two checks for new runs that did not come through this page
+CHECK_INTERVAL_S = 0.5  # time between two checks for new runs that did not come through this page
 
 
 def main() -> None:
@@ -63,7 +63,7 @@ def _state() -> tuple[object, ...]:
     return (*files, *sorted(job.id for job in jobs().all() if job.active))
 
 
-@st.fragment(run_every=LOOK_EVERY_SECONDS)
+@st.fragment(run_every=CHECK_INTERVAL_S)
 def _arrivals(shown: tuple[object, ...]) -> None:
     """Show the page again when a run appears or disappears, for any reason."""
     if _state() != shown:

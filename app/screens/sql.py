@@ -128,7 +128,7 @@ def _tables(query: str) -> None:
     for column in columns():
         by_name.setdefault(column.table, []).append((column.column, column.type.lower(), column.comment))
     read = set(re.findall(r"\w+", query)) & set(by_name)
-    cards.strong("Tables and columns")
+    cards.show_bold("Tables and columns")
     cards.small("Times are integer nanoseconds. Texts are in the table names.")
     cards.tables([(name, by_name[name], name in read) for name in sorted(by_name, key=lambda name: (name not in read, name))])
 

@@ -61,7 +61,7 @@ def main() -> None:
         first_change.show(result)
     _lanes(telemetry, manifest.id, summary, _quantities_of_warning(result, telemetry))
     fleet.show(result)
-    with _tooth(result, telemetry, summary):
+    with _show_sawtooth_period(result, telemetry, summary):
         _activity_metrics(result, telemetry, summary)
     if result.statements:
         cards.title(words.STATEMENTS)
@@ -75,18 +75,18 @@ def main() -> None:
         cards.small("No trace with GPU work is attached: what the GPU waits for is not known.")
 
 
-def _tooth(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> Any:
+def _show_sawtooth_period(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> Any:
     """Show the average period, its numbers and the cause of its troughs; return the container below."""
     own = summary is not None and result.lead is not None and summary == result.lead.telemetry
     why = words.troughs(result) if own else None
     tooth, column = (summary.sawtooth, summary.signal_column) if summary is not None else (None, None)
     steady = telemetry_strip.steady(telemetry, summary)
-    folded = drawing.folded_chart(steady, column, tooth, dark=frame.dark()) if tooth is not None and column else None
+    folded = drawing.folded_chart(steady, column, tooth, dark=frame.is_dark()) if tooth is not None and column else None
     if tooth is None or folded is None:
         if why:
             cards.text(why)
         return st.container()
-    picture, numbers = panel.beside()
+    picture, numbers = panel.two_columns()
     with picture:
         panel.show(folded, "one-tooth")
     with numbers:
@@ -149,7 +149,7 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
         return
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
         steady = telemetry_strip.steady(telemetry, summary)
-        where = f" · the loop is steady from {telemetry_strip.stretch(steady, telemetry)}" if steady is not telemetry else ""
+        where = f" · the loop is steady from {telemetry_strip.axis_range(steady, telemetry)}" if steady is not telemetry else ""
         cards.headline(sentence, f"{_line_below(telemetry)}{where}")
         return
     column, name = _activity(telemetry)
@@ -158,13 +158,12 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
     facts = _facts(steady, column, summary) if column else {}
     if facts:
         mean, low, high = (fmt.in_unit(facts[k], "percent") for k in ("mean", "p5", "p95"))
-        over = (
-            f" from {telemetry_strip.stretch(steady, telemetry)}, where the loop is steady" if steady is not telemetry else ""
-        )
+        range_text = telemetry_strip.axis_range(steady, telemetry)
+        over = f" from {range_text}, where the loop is steady" if steady is not telemetry else ""
         trough = series.lowest_stretch(steady, column) if column else None
         least = ""
         if trough is not None:
-            when = telemetry_strip.stretch(series.cut_to(steady, trough[0]), telemetry)
+            when = telemetry_strip.axis_range(series.cut_to(steady, trough[0]), telemetry)
             least = f", and is lowest from {when}, at {fmt.in_unit(trough[1], 'percent')}"
         average = f"{name} averages {mean}{over}{least}"
         under = f"{_line_below(telemetry)} · 5th to 95th percentile {low} to {high}" if low != high else _line_below(telemetry)
@@ -208,7 +207,7 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
     view: tuple[float, float] | None = st.session_state.get(key)
     origin = telemetry.span.start_ns
     steady = telemetry_strip.steady(telemetry, summary)
-    stretch = telemetry_strip.stretch(steady, telemetry) if steady is not telemetry else None
+    stretch = telemetry_strip.axis_range(steady, telemetry) if steady is not telemetry else None
     if view is not None:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.small(_range(view))
@@ -232,7 +231,7 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
         title,
         f"{title} {averages} {_line_below(telemetry)}.".strip(),
         origin_ns=origin,
-        dark=frame.dark(),
+        dark=frame.is_dark(),
         sawtooth=summary.sawtooth if summary else None,
         steady=steady if view is None and steady is not telemetry else None,
         trouble=trouble,
@@ -256,7 +255,7 @@ def _averages_of(stretch: str | None) -> str:
 def _overview(telemetry: TelemetrySeries, view: tuple[float, float]) -> Any:
     """Show where the visible range is in the whole recording; return the selection on it."""
     return st.plotly_chart(
-        charts.overview(telemetry, view, origin_ns=telemetry.span.start_ns, dark=frame.dark()),
+        charts.overview(telemetry, view, origin_ns=telemetry.span.start_ns, dark=frame.is_dark()),
         config={**CONFIG, "displayModeBar": False},
         key=f"overview-{view}",
         on_select="rerun",

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.knowledge.lost_time import known_by
-from sawtooth.analysis.reading_order import leading
+from sawtooth.analysis.reading_order import lead_finding
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
@@ -112,7 +112,7 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
 
 def _of_a_busy_gpu(result: RunResult, rank: RankResult, answer: StepAnswer) -> str:
     """Return the title of the first change; without one, return how long the GPU waits."""
-    lead = leading(result) if rank is result.lead else None
+    lead = lead_finding(result) if rank is result.lead else None
     if lead is not None:
         return fmt.ended(fmt.spaced(lead.title))
     healthy = ": healthy" if rank is result.lead and headline.healthy(result) is not None else ""

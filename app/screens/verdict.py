@@ -43,7 +43,7 @@ def main() -> None:
         _without_answer(result, withdrawn)
     if result.manifest.failure is not None:
         cards.caution(fmt.clean(result.manifest.failure))
-    attach_telemetry.offer(result.manifest)
+    attach_telemetry.offer_telemetry(result.manifest)
     with st.container(gap="xsmall"):
         _findings(result, stairs)
         _why(result, stairs)
@@ -81,16 +81,16 @@ def _findings(result: RunResult, stairs: Staircase | None) -> None:
     if (
         drawn and stairs is not None and (limit := first_without_bar(stairs, result)) is not None
     ):  # the headline's change has no bar
-        findings.one(next(number for number, finding in advice.numbered(result) if finding is limit), limit, result)
+        findings.show_finding(next(number for number, finding in advice.numbered(result) if finding is limit), limit, result)
         drawn.append(limit)
     if drawn or headline.healthy(result) is not None:
         findings.show_rest(result, drawn)
         return
-    first = (findings.claimed(result) or advice.findings_on_loss(result))[:SHOWN_FIRST]
+    first = (findings.advised_findings(result) or advice.findings_on_loss(result))[:SHOWN_FIRST]
     if (loss := advice.advice_on_loss(result)) is not None:
         findings.of_the_loss(*loss)
     for number, finding in first:
-        findings.one(number, finding, result)
+        findings.show_finding(number, finding, result)
     findings.show_rest(result, [finding for _, finding in first])
 
 
@@ -104,7 +104,7 @@ def _why(result: RunResult, stairs: Staircase | None) -> None:
         findings.not_checked(result)
         return
     rank, verdict = result.lead, judge(result.lead)
-    if not len(rank.counted) and not findings.claimed(result):  # otherwise a finding says how to mark steps
+    if not len(rank.counted) and not findings.advised_findings(result):  # otherwise a finding says how to mark steps
         code = (
             'with torch.cuda.nvtx.range("step"):\n    train(batch)'
             if rank.trace.by_nsight
@@ -147,7 +147,7 @@ def _numbers(result: RunResult, rank: RankResult, verdict: RunJudgement | None, 
             {column: shown.parts},
             words.step_bar_title(shown, names),
             names,
-            dark=frame.dark(),
+            dark=frame.is_dark(),
             per_step=bool(len(rank.counted)),
         )
         panel.show(chart, "where-a-step-goes")

@@ -26,11 +26,11 @@ GROUPS: dict[Grouping, str] = {
     "phase": "Phase",
     "category": "Category",
 }
-FINER: dict[Grouping, tuple[Grouping, str]] = {"operator": ("shape", "By shape"), "module": ("class", "By class")}
+FINER_GROUPING: dict[Grouping, tuple[Grouping, str]] = {"operator": ("shape", "By shape"), "module": ("class", "By class")}
 HEADINGS: dict[Grouping, str] = {**GROUPS, "shape": "Operator", "class": "Class of modules"}
 ORDERS = {"ms": "GPU time", "host_ms": "host time"}
 MOVES_FROM = 0.003  # share of GPU time: less transfer time does not change a shown digit and is not mentioned
-STANDS_OUT = 0.3  # share of GPU time: if the largest kernel has a smaller share, the headline names a category instead
+MIN_HEADLINE_SHARE = 0.3  # share of GPU time: if the largest kernel has a smaller share, the headline names a category instead
 METHOD = (
     "GPU time between the first and the last counted step, divided by the counted steps. If operations run at the same time, each nanosecond "
     "counts once: for a tensor-core kernel first, then for another kernel, communication or a copy. The rest of an operation's duration "
@@ -115,18 +115,18 @@ def _page(result: RunResult, rank: RankResult) -> None:
     if shown.empty:
         cards.small("No name matches.")
         return
-    breakdown.narrow(shown, by, result.manifest.id, f"GPU time by {HEADINGS[by].lower()}, largest first.")
+    breakdown.show_for_phone(shown, by, result.manifest.id, f"GPU time by {HEADINGS[by].lower()}, largest first.")
     addresses = first_change.addresses([[numbered[place] for place in about] for about in shown["changes"]], result)
-    chart = _map(rank, by, work, shown, order=order, search=search or "", dark=frame.dark())
+    chart = _map(rank, by, work, shown, order=order, search=search or "", dark=frame.is_dark())
     row = _chosen_row(_table_and_map(chart, shown.assign(change=addresses), rank, by, everything=everything), shown, by)
     work_details.show(row, work, by, rank, result, [numbered[place] for place in row["changes"]])
 
 
 def _finer_grouping(chosen: Grouping) -> Grouping:
     """Return the grouping ``chosen``, or its finer form (by shape, by class) if the viewer switches it on."""
-    if chosen not in FINER:
+    if chosen not in FINER_GROUPING:
         return chosen
-    other, label = FINER[chosen]
+    other, label = FINER_GROUPING[chosen]
     return other if st.toggle(label, key=f"by_{other}", bind="query-params") else chosen
 
 
@@ -199,8 +199,8 @@ def finding(rows: pd.DataFrame, work: GpuWork, by: Grouping) -> str:
     If no kernel is large, the headline names a category, because the largest of many small kernels matters little.
     """
     first = rows.iloc[0]
-    share, name = fmt.share(float(first["share"])), rankings.short(str(first["name"]).rsplit(" / ", 1)[-1], 70)
-    if by == "kernel" and first["share"] < STANDS_OUT:
+    share, name = fmt.share(float(first["share"])), rankings.short_name(str(first["name"]).rsplit(" / ", 1)[-1], 70)
+    if by == "kernel" and first["share"] < MIN_HEADLINE_SHARE:
         largest = tables.grouped(work, "category").iloc[0]
         kernels = fmt.many(int((rows["category"] == largest["name"]).sum()), "kernel")
         return f"{fmt.share(float(largest['share']))} of GPU time is {categories.in_words(str(largest['name']))}, in {kernels}"
@@ -209,7 +209,7 @@ def finding(rows: pd.DataFrame, work: GpuWork, by: Grouping) -> str:
     if by != "kernel" and work.knows(by):
         return f"{share} of GPU time is {name}"
     kernel = tables.grouped(work, "kernel").iloc[0]
-    return f"{fmt.share(float(kernel['share']))} of GPU time is one kernel: {rankings.short(str(kernel['name']), 70)}"
+    return f"{fmt.share(float(kernel['share']))} of GPU time is one kernel: {rankings.short_name(str(kernel['name']), 70)}"
 
 
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs={RankResult: current_result.key_of})

@@ -32,7 +32,7 @@ WRONG_BURST, WRONG_PER_SECOND = 10.0, 0.1
 MAX_PEERS = 4096  # The failed logins of at most this many addresses are stored.
 MAX_COOKIES = 5  # Cookies of one name that are tried, because each needs a look-up in the data folder.
 MIN_LOG_INTERVAL_S = 10.0  # Time between two log lines. A line gives the number of wrong tokens since the last line.
-NEEDED = (
+LOGIN_NEEDED = (
     "Did somebody send you this address? Ask them for an invitation from their page Logins. Is the server yours? Log in with the link that "
     "the server printed at its start, or with its token. `sawtooth serve --link` prints a new link."
 )
@@ -149,7 +149,7 @@ class Authentication:
         bearer = _bearer(caller.headers)
         token = bearer or (query.get(TOKEN, "") if is_get else "")
         if not token:
-            return self.refuse(LoginRefusal(401, USED if query.get(LINK) else NEEDED), caller, scope)
+            return self.refuse(LoginRefusal(401, USED if query.get(LINK) else LOGIN_NEEDED), caller, scope)
         if refusal := self.token_refusal(token, caller, scope["path"]):
             return self.refuse(refusal, caller, scope)
         return None if bearer else self._with_session(scope, caller, "token", _redirect_without_login(scope))

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 from sawtooth.app.jobs.bundled_examples import import_bundled
 from sawtooth.app.jobs.leftovers import remove_leftovers
 from sawtooth.app.jobs.queue import Jobs
-from sawtooth.app.served_address import HEALTH_PATH, Served, keep_address
+from sawtooth.app.served_address import HEALTH_PATH, ServedAddress, keep_address
 from sawtooth.app.server.local_sampler import local_sampler
 from sawtooth.app.server.log_lines import limit_lines
 from sawtooth.app.server.push import command_to_print
@@ -67,12 +67,12 @@ def started_settings() -> Settings:
     return settings()
 
 
-def listens_at() -> Served:
+def listens_at() -> ServedAddress:
     """Return the address and port on which this server listens."""
     from streamlit import config
 
     address = config.get_option("server.address") or "0.0.0.0"  # Streamlit's own default if nothing is configured
-    return Served(address, int(config.get_option("server.port")), bool(config.get_option("server.sslCertFile")))
+    return ServedAddress(address, int(config.get_option("server.port")), bool(config.get_option("server.sslCertFile")))
 
 
 def announce() -> None:

@@ -62,7 +62,7 @@ class _Link(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedSession:
     """A session as users see it: its id, which gives no access, its data, and the time of the last use."""
 
     id: str
@@ -129,14 +129,14 @@ class Sessions:
         is_users = session.user is None or session.user == user
         return session if is_users and session.token in (None, token) else None
 
-    def all(self) -> list[Listed]:
+    def all(self) -> list[ListedSession]:
         """Return every session, the most recently used one first."""
         names = {path.name for path in self._folder.glob("session-*")} | {n for n in self._memory if n.startswith("session-")}
         now, sessions = self._clock(), []
         for name in names:
             session = self._session(name, now, read_only=True)
             if session is not None:
-                sessions.append(Listed(name.removeprefix("session-"), session, self._seen(name) or session.created))
+                sessions.append(ListedSession(name.removeprefix("session-"), session, self._seen(name) or session.created))
         return sorted(sessions, key=lambda listed: listed.seen, reverse=True)
 
     def end(self, session_id: str) -> bool:

@@ -18,8 +18,8 @@ import uvicorn
 from sawtooth.app.server.flow import MAX_CONNECTIONS, limit_connections
 
 log = logging.getLogger(__name__)
-# With at least CROWDED connections, idle connections are closed after CROWDED_HEAD_SECONDS, to make room for active ones.
-CROWDED, CROWDED_HEAD_SECONDS = MAX_CONNECTIONS // 6, 2.0
+# With at least CROWDED_CONNECTIONS connections, idle connections are closed after CROWDED_HEAD_SECONDS, to make room for active ones.
+CROWDED_CONNECTIONS, CROWDED_HEAD_SECONDS = MAX_CONNECTIONS // 6, 2.0
 HEAD_SECONDS = 30.0  # Longest wait for the head of a request, which is one packet.
 STALLED_SECONDS = 20.0  # Longest time in which a client accepts no byte. The slowest network transfers one every few seconds.
 CHECK_INTERVAL_S = 1.0  # Time between two checks of the open connections.
@@ -85,7 +85,7 @@ def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]
     Returns the last response of each other waiting connection, and the start of its wait.
     """
     connections, others = list(connections), {}
-    max_wait_s = HEAD_SECONDS if len(connections) < CROWDED else CROWDED_HEAD_SECONDS
+    max_wait_s = HEAD_SECONDS if len(connections) < CROWDED_CONNECTIONS else CROWDED_HEAD_SECONDS
     for connection in connections:
         if not hasattr(connection, "cycle"):  # a WebSocket
             continue

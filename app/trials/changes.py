@@ -123,10 +123,14 @@ CHANGES = {
             ("layout-conversions",),
         ),
         Change(
-            switches.CUDNN_SEARCH, "rounding", "torch.backends.cudnn.benchmark = True", ("convolution-search",), needs_gpu=True
+            switches.CUDNN_BENCHMARK,
+            "rounding",
+            "torch.backends.cudnn.benchmark = True",
+            ("convolution-search",),
+            needs_gpu=True,
         ),
         Change(
-            switches.ANY_ALGORITHM,
+            switches.DETERMINISTIC_OFF,
             "rounding",
             "torch.use_deterministic_algorithms(False)",
             ("deterministic-algorithms",),

@@ -8,7 +8,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.trials.output import last_line, memory_error_in
 from sawtooth.ingest.capture.trials.settings import STOPPED_BY_GUARD
 
-How = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
+Ending = Literal["measured", "ended", "failed", "out_of_memory", "hung", "guarded"]
 KILLED_CODES = (-9, 137)  # Exit codes of a process that the kernel killed: of the process itself, and of a shell around it.
 MIN_STEPS = 20  # A step time needs ten steps after the warm-up. The warm-up can take ten steps too.
 MAX_PROLONGATION = 10.0  # Evaluations or slow steps may prolong a run to this many times its requested seconds.
@@ -25,7 +25,7 @@ NOT_LOADED = (
 )
 
 
-def outcome(how: How, code: int | None, tail: str, *, limit_s: float, has_steps: bool, compiles: bool) -> tuple[How, str]:
+def outcome(how: Ending, code: int | None, tail: str, *, limit_s: float, has_steps: bool, compiles: bool) -> tuple[Ending, str]:
     """Return how a run ended and why it failed, by its exit code and the end of its output."""
     last = last_line(tail)
     if code == STOPPED_BY_GUARD or how == "guarded":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sawtooth.app.trials import endings, steps
-from sawtooth.app.trials.endings import MAX_PROLONGATION, MIN_STEPS, How
+from sawtooth.app.trials.endings import MAX_PROLONGATION, MIN_STEPS, Ending
 from sawtooth.app.trials.output import names_taken_port
 from sawtooth.app.trials.processes import Training, delayed_stop
 from sawtooth.ingest.capture.command import settings as hook
@@ -77,7 +77,7 @@ class FinishedRun:
     loaded the hook.
     """
 
-    how: How
+    how: Ending
     bundle: Path | None
     notes: list[Mapping[str, Any]]
     step_times_ms: list[float]
@@ -168,7 +168,7 @@ class _Watch:
         self._longest_s = 0.0
         self._without_hook_since: float | None = None
 
-    def until_known(self) -> How:
+    def until_known(self) -> Ending:
         """Wait until the step time is known or the run ends."""
         checks = 0
         while True:

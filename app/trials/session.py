@@ -22,7 +22,7 @@ from sawtooth.app.trials.choosing import Candidate, group_of
 from sawtooth.app.trials.measuring import measured_run, predicted_together
 from sawtooth.app.trials.processes import wait_for_closed_connections
 from sawtooth.app.trials.running import FinishedRun, RunRequest, run
-from sawtooth.app.trials.trial import MEASURED, Base, Trial
+from sawtooth.app.trials.trial import MEASURED_OUTCOMES, Base, Trial
 from sawtooth.ingest.capture.command.interpreter import command_with_python
 from sawtooth.ingest.capture.trials.settings import TrialSettings
 from sawtooth.ingest.loop.command import default_run_name
@@ -197,7 +197,7 @@ class TrialSession:
         """Store the predictions of single changes with their measured step times in the data folder."""
         for trial in self.trials:
             change = trial.candidates[0]
-            if trial.status not in MEASURED or len(trial.candidates) > 1 or trial.times_work != 1.0:
+            if trial.status not in MEASURED_OUTCOMES or len(trial.candidates) > 1 or trial.times_work != 1.0:
                 continue
             if trial.run_id and change.rule and change.predicted_ms and trial.measured_ms:
                 prediction = Prediction((change.rule,), change.predicted_ms, trial.measured_ms, change.low_ms, change.high_ms)

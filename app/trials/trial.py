@@ -11,7 +11,7 @@ from sawtooth.app.trials.running import FinishedRun
 from sawtooth.ingest.capture.trials.changes.loader import BATCH
 
 TOGETHER = "+"  # Between the slugs of changes that are tried together.
-MEASURED = ("kept", "slower", "not_shown")
+MEASURED_OUTCOMES = ("kept", "slower", "not_shown")
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Trial:
     def is_inside(self) -> bool | None:
         """Whether the measured step time is inside the predicted interval; None if either is unknown."""
         bounds = self.predicted_low_ms, self.measured_ms, self.predicted_high_ms
-        if None in bounds or self.times_work != 1.0 or self.status not in MEASURED:
+        if None in bounds or self.times_work != 1.0 or self.status not in MEASURED_OUTCOMES:
             return None
         return (self.predicted_low_ms or 0.0) <= (self.measured_ms or 0.0) <= (self.predicted_high_ms or 0.0)
 

@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
-from sawtooth.analysis.reading_order import best_ms, is_advice, leading, matters, prepared_by, same_as_delay
+from sawtooth.analysis.reading_order import best_ms, can_be_first, is_advice, lead_finding, prepared_by, same_as_delay
 from sawtooth.analysis.run.model import CodeChange, Finding, PlanStep, RunResult
 from sawtooth.analysis.run.overlapping_findings import same_time, shares_loss
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.poster_bars import Planned
+from sawtooth.app.charts.poster_bars import PlannedStep
 from sawtooth.app.printable import printable
 from sawtooth.app.words import causes, predicted_gain
 from sawtooth.app.words.headline import about_now, action, first_change, healthy
@@ -53,7 +53,7 @@ def first(result: RunResult) -> tuple[int, Finding] | None:
     """
     if healthy(result) is not None or advice_on_loss(result) is not None:
         return None
-    lead = leading(result)
+    lead = lead_finding(result)
     changes = [(number, finding) for number, finding in numbered(result) if is_advice(finding)]
     return next((change for change in changes if change[1] is lead), next(iter(changes), None))
 
@@ -70,7 +70,7 @@ def first_in_words(result: RunResult) -> str | None:
 
 def unprofiled_topic(result: RunResult) -> str | None:
     """Return the title of the first change if the profiled steps do not show its topic, else None."""
-    lead = leading(result)
+    lead = lead_finding(result)
     return lead.title if lead is not None and (lead.limits_the_step or "hidden" in lead.explains.topics) else None
 
 
@@ -86,7 +86,7 @@ def note_on_first_change(result: RunResult, shown_findings: Sequence[Finding]) -
 def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
     """Return the line below the headline, with what to try first if the headline names no change."""
     line = headline_below(result, included)
-    if included or leading(result) is not None or best_ms(result) is None:
+    if included or lead_finding(result) is not None or best_ms(result) is None:
         return line
     change, _, gain = (first_in_words(result) or "").partition(": ")
     first_try = f"What to try first: {change}{f' ({gain})' if gain else ''}." if change else None
@@ -105,7 +105,7 @@ def gain_text(result: RunResult, finding: Finding) -> str:
     prepared = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)
     if prepared is None:
         return predicted_gain.gain_text(finding)
-    if finding.claims == "gain" and matters(finding, best_ms(result)) and not finding.may_gain_nothing:
+    if finding.claims == "gain" and can_be_first(finding, best_ms(result)) and not finding.may_gain_nothing:
         return f"{predicted_gain.gain_text(finding)}, and makes change {prepared} possible"
     return f"little gain alone: makes change {prepared} possible"
 
@@ -120,7 +120,7 @@ def note_on_other_changes(result: RunResult, finding: Finding) -> str | None:
     numbers = {other.rule: number for number, other in numbered(result)}
     if (other := same_time(result, finding)) is not None:
         return f"Change {numbers[other.rule]} saves the same time: together they save it once."
-    if (first := leading(result)) is not None and shares_loss(result, first, finding):
+    if (first := lead_finding(result)) is not None and shares_loss(result, first, finding):
         return f"Change {numbers[first.rule]} removes the same wait, so its gain and this one do not add up."
     if same_as_delay(result, finding):
         return "This change removes the cause of the late rank's delay, so its gain and the late rank's do not add up."
@@ -210,7 +210,7 @@ def plan_title(result: RunResult) -> str | None:
 
     It is None without a plan, and if the plan lacks the headline's change because no replay predicts this change.
     """
-    first = leading(result)
+    first = lead_finding(result)
     if not result.plan:
         return None
     if first is not None and not first.ends_the_run and first.rule not in {step.rule for step in result.plan}:
@@ -244,7 +244,7 @@ def plan_heading(result: RunResult) -> str | None:
     return f"{title} (ranges: 80\u00a0% intervals)" if title else None
 
 
-def plan_bar(result: RunResult, after_ms: float | None) -> Planned | None:
+def plan_bar(result: RunResult, after_ms: float | None) -> PlannedStep | None:
     """Return the bar of the step after the whole plan.
 
     It is None if the plan hardly saves more than the first change. ``after_ms`` is the step after the first change; None if it is not predicted.
@@ -256,7 +256,7 @@ def plan_bar(result: RunResult, after_ms: float | None) -> Planned | None:
     if last.predicted_step_ms > (1 - MIN_PLAN_SAVING) * (after_ms or step_ms):
         return None
     changes = {1: "the change", 2: "both changes"}.get(len(result.plan), f"all {len(result.plan)} changes")
-    return Planned(f"{changes}: {fmt.speedup(step_ms / last.predicted_step_ms)}", _after_all(last), last.predicted_step_ms)
+    return PlannedStep(f"{changes}: {fmt.speedup(step_ms / last.predicted_step_ms)}", _after_all(last), last.predicted_step_ms)
 
 
 def plan_lines(result: RunResult) -> list[str]:

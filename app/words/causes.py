@@ -82,7 +82,7 @@ def loses_to(owner: str, cause: str | None) -> str:
     return CAUSE_OF[cause].loses_to
 
 
-def meanwhile(owner: str, cause: str | None, ms: float, transfer_ms: float) -> str:
+def transfer_suffix(owner: str, cause: str | None, ms: float, transfer_ms: float) -> str:
     """Return a suffix for ``ms`` of lost time in which the GPU transfers data for ``transfer_ms``.
 
     It is "" if it hardly does.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.combined_changes import CombinedPrediction, mfu_of
 from sawtooth.analysis.metrics.pauses import Pauses
-from sawtooth.analysis.reading_order import best_ms, is_healthy, largest_sure_gain, leading, prepared_by
+from sawtooth.analysis.reading_order import best_ms, is_healthy, largest_sure_gain, lead_finding, prepared_by
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
@@ -194,7 +194,7 @@ def action(finding: Finding) -> str:
 
 def first_change(result: RunResult) -> tuple[Finding, str] | None:
     """Return the headline's change and its sentence; None if no change is certain to gain."""
-    lead = leading(result)
+    lead = lead_finding(result)
     return (lead, _claim_in_words(lead, result)) if lead else None
 
 
@@ -239,7 +239,7 @@ def _ends_before_the_gpu(result: RunResult) -> bool:
 
 def about_now(result: RunResult) -> str:
     """Return ≈ if the run's step time is estimated, else ""."""
-    return fmt.ABOUT if (step_now(result) or "").startswith(fmt.ABOUT) else ""
+    return fmt.APPROXIMATELY if (step_now(result) or "").startswith(fmt.APPROXIMATELY) else ""
 
 
 def _claim_in_words(finding: Finding, result: RunResult) -> str:

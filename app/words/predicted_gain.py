@@ -15,7 +15,7 @@ def gain_text(finding: Finding) -> str:
     if finding.claims == "gain" and finding.predicted_step_ms is not None:
         share = fmt.share(1 - remaining_share(finding))
         after_ms = finding.predicted_step_ms
-        return f"saves ≈\u00a0{fmt.shortened(after_ms + finding.gain_ms, after_ms)} per step ({share})"
+        return f"saves ≈\u00a0{fmt.saved_time(after_ms + finding.gain_ms, after_ms)} per step ({share})"
     if finding.pays_later:
         return "pays only after another change"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:

@@ -76,7 +76,7 @@ def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
     if verdict.kind != "loss" or loss is None:
         return f"{busy}. {_compute(verdict)}"
     share, lost = fmt.share(loss.share), fmt.duration_ms(loss.ms)
-    meanwhile = cause_words.meanwhile(loss.owner, loss.cause, loss.ms, loss.transfer_ms)
+    meanwhile = cause_words.transfer_suffix(loss.owner, loss.cause, loss.ms, loss.transfer_ms)
     if loss.cause is None and loss.owner == "idle":
         return f"{busy}; {share} ({lost}{meanwhile}) goes to several causes, none of which has most of it."
     return f"{busy}; {share} ({lost}) goes to {cause_words.loses_to(loss.owner, loss.cause)}{meanwhile}."

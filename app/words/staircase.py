@@ -40,7 +40,7 @@ MIN_VISIBLE_SHARE = 0.0005  # Share of the step. Narrower parts are invisible.
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredChoice:
     """A run that made ``after`` of the changes: its name, the comparison's address, and its step.
 
     ``about`` is ≈ if the step time is estimated.
@@ -58,7 +58,7 @@ def of_run(result: RunResult, computed: Staircase | None) -> Staircase | None:
 
     None if the run has no step time.
     """
-    change, step_ms = reading_order.leading(result), reading_order.best_ms(result)
+    change, step_ms = reading_order.lead_finding(result), reading_order.best_ms(result)
     if change is not None and (limited := _limited_staircase(result, computed, change)) is not None:
         return limited
     if computed is not None and (change is None or change.rule in computed.changes or not change.predicted_step_ms):
@@ -141,7 +141,7 @@ def _host(result: RunResult, step_ms: float) -> Parts:
 
 
 def picture(
-    result: RunResult, stairs: Staircase | None, cost_facts: CostFacts, measured: Sequence[Measured] = ()
+    result: RunResult, stairs: Staircase | None, cost_facts: CostFacts, measured: Sequence[MeasuredChoice] = ()
 ) -> dict[str, Any]:
     """Return the values for the browser: the parts' colours, the changes, and the state of every choice.
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from sawtooth.analysis.findings.recorded.source_lines import is_user_line
 from sawtooth.analysis.knowledge.lost_time import is_explained
 from sawtooth.analysis.run.model import Finding, RunResult
-from sawtooth.analysis.tables.timeline import InView, TimelineSpan
+from sawtooth.analysis.tables.timeline import TimelineSpan, ViewSums
 from sawtooth.analysis.tables.timeline_details import Details
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes as cause_words
@@ -99,7 +99,7 @@ class MostLost(NamedTuple):
 
 
 def most_lost(
-    facts: InView, in_view: TimelineSpan, counted: Sequence[TimelineSpan], names: Mapping[str, str]
+    facts: ViewSums, in_view: TimelineSpan, counted: Sequence[TimelineSpan], names: Mapping[str, str]
 ) -> MostLost | None:
     """Return the main cause of a range's lost time; None without causes.
 
@@ -121,7 +121,7 @@ def most_lost(
     steps = [step for step in counted if step.start_ns < in_view.end_ns and step.end_ns > in_view.start_ns]
     is_longer = steps and (in_view.start_ns < steps[0].start_ns or in_view.end_ns > steps[-1].end_ns)
     where = f" in {fmt.many(len(steps), 'counted step')}" if is_longer else ""
-    meanwhile = cause_words.meanwhile(owner, cause, ms, transfer_ms)
+    meanwhile = cause_words.transfer_suffix(owner, cause, ms, transfer_ms)
     lost = fmt.duration_ms(ms)
     remark = f"{lost} lost{where}{meanwhile}" if where or meanwhile else ""
     return MostLost(f"{names.get(cause or '') or cause_words.loses_to(owner, cause)}: {lost}", remark)

@@ -256,7 +256,7 @@ class Capture:
             return None
         sampler, self._sampler = self._sampler, None
         target = self._scratch / "telemetry.jsonl"
-        why_not = sampler_process.take_session(sampler, self._scratch / "live", target)
+        why_not = sampler_process.stop_and_write(sampler, self._scratch / "live", target)
         if why_not is not None:
             self.why_not.append(f"no telemetry: {why_not}")
             return None

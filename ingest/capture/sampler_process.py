@@ -65,7 +65,7 @@ def stop_sampler(process: Any) -> str | None:
     return lines[-1].removeprefix("sawtooth sample: ") if lines else None
 
 
-def take_session(process: Any, live: Path, target: Path) -> str | None:
+def stop_and_write(process: Any, live: Path, target: Path) -> str | None:
     """Stop the sampler and write its session into ``target``; return None, or why there is no file."""
     error = stop_sampler(process)
     sessions = sorted(live.glob("*/meta.json"))

@@ -19,14 +19,14 @@ from sawtooth.ingest.capture.command.call_site import TRAINERS
 from sawtooth.ingest.capture.marks import PHASES
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.loop.call_site_text import lines_text, number_text
-from sawtooth.ingest.loop.step_boundary import BOUNDARIES, LONGEST_NAME
+from sawtooth.ingest.loop.step_boundary import BOUNDARIES, MAX_NAME_CHARACTERS
 from sawtooth.ingest.manifest import Amount, Measure
 from sawtooth.ingest.source import Source
 from sawtooth.ingest.telemetry.registry import lines
 from sawtooth.ingest.typed import from_json
 from sawtooth.ingest.writer import Writer
 
-MAX_LINES, LONGEST_SITE = 16, 1000  # Limits of lines per stack and of characters, because the file may be hostile.
+MAX_LINES, MAX_SITE_CHARACTERS = 16, 1000  # Limits of lines per stack and of characters, because the file may be hostile.
 SIGNATURE = b'{"k": "marks"'
 # The whole line must match, because samples of telemetry have more fields.
 PLAIN = re.compile(rb'\{"step":\s*\d+,\s*"t_ns":\s*\d+\s*(?:,\s*"phase":\s*"\w*"\s*)?\}')
@@ -143,7 +143,7 @@ def _no_mark_message(skipped: int) -> str:
 
 def _boundary(head: _Head) -> dict[str, str | None]:
     """Return the step boundary of a loop without an optimizer; {} for a loop with an optimizer."""
-    return {"sign": head.sign, "of": head.of and head.of[:LONGEST_NAME]} if head.sign in BOUNDARIES else {}
+    return {"sign": head.sign, "of": head.of and head.of[:MAX_NAME_CHARACTERS]} if head.sign in BOUNDARIES else {}
 
 
 def _trainers(marks: Sequence[_MarkLine]) -> dict[str, dict[str, str]]:
@@ -158,7 +158,7 @@ def _sites(marks: Sequence[_MarkLine]) -> pa.Array:
 
     A place is the stack that a mark from this place recorded, or else a number. With only one place and no stack, all values are NULL.
     """
-    lines = {mark.place: lines_text(mark.at[:MAX_LINES])[:LONGEST_SITE] for mark in marks if mark.at}
+    lines = {mark.place: lines_text(mark.at[:MAX_LINES])[:MAX_SITE_CHARACTERS] for mark in marks if mark.at}
     numbers = {place: number_text(place) for place in {mark.place for mark in marks}}
     named = {**numbers, **lines} if lines or len(numbers) > 1 else {}
     return pa.array([named.get(mark.place) for mark in marks], pa.string())

@@ -17,7 +17,7 @@ _WORDS = {
     CALL: "one call of {of}.forward",
     BATCH: "one batch of the DataLoader",
 }
-LONGEST_NAME = 100  # Characters of a module's class name. A hostile file of step marks may have longer names.
+MAX_NAME_CHARACTERS = 100  # Characters of a module's class name. A hostile file of step marks may have longer names.
 
 
 def step_in_words(boundary: str | None, of: str | None = None, line: str | None = None) -> str:
@@ -28,4 +28,4 @@ def step_in_words(boundary: str | None, of: str | None = None, line: str | None 
     if boundary not in _WORDS:
         return ""
     where = f" ({line})" if line else ""
-    return f"{NO_OPTIMIZER}{_WORDS[boundary].format(of=(of or 'Module')[:LONGEST_NAME])}{where}."
+    return f"{NO_OPTIMIZER}{_WORDS[boundary].format(of=(of or 'Module')[:MAX_NAME_CHARACTERS])}{where}."

@@ -12,7 +12,7 @@ from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFac
 from sawtooth.ingest.runs.grouping import group
 from sawtooth.ingest.runs.naming import run_name, with_rank, with_time
 from sawtooth.ingest.runs.proposals import delete_proposal, needed_ids, remove_unused
-from sawtooth.ingest.runs.recordings import changing, check_not_deleted, join_refs
+from sawtooth.ingest.runs.recordings import check_not_deleted, join_refs, runs_locked
 from sawtooth.ingest.schema import DataFolder
 
 
@@ -36,7 +36,7 @@ def register_run(
     if not refs:
         raise UsageError("A run needs at least one recording.")
     refs = list({ref.id: ref for ref in refs}.values())
-    with changing(folder):
+    with runs_locked(folder):
         check_not_deleted(folder, refs)
         try:
             old = folder.read_manifest(run_id_of(refs))
@@ -84,7 +84,7 @@ def attach(folder: DataFolder, run_id: str, refs: list[RecordingRef]) -> Manifes
 
     Telemetry does not change the run's id. A further rank changes the id. The old manifest stays, so that links to the old id still work.
     """
-    with changing(folder):
+    with runs_locked(folder):
         check_not_deleted(folder, refs)
         old = folder.read_manifest(run_id)
         recordings = join_refs(old.recordings, refs)
@@ -101,7 +101,7 @@ def edit_run(folder: DataFolder, run_id: str, edit: Callable[[Manifest], Manifes
 
     The runs are locked during the edit, so that no concurrent change is lost and a deleted run stays deleted.
     """
-    with changing(folder):
+    with runs_locked(folder):
         manifest = edit(folder.read_manifest(run_id))
         folder.write_manifest(manifest)
     return manifest
@@ -127,7 +127,7 @@ def register_job(
     was deleted in the meantime.
     """
     run_id = earlier_run or run_id_of([RecordingRef(trace_id, "trace", "") for trace_id in trace_ids])
-    with changing(folder):
+    with runs_locked(folder):
         check_not_deleted(folder, refs)
         try:
             old = folder.read_manifest(run_id)
@@ -149,7 +149,7 @@ def delete_run(folder: DataFolder, run_id: str) -> None:
 
     Raises NotFoundError.
     """
-    with changing(folder):
+    with runs_locked(folder):
         path = folder.manifest_file(run_id)
         if not path.exists():
             folder.read_manifest(run_id)

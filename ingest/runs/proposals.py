@@ -14,7 +14,7 @@ import msgspec
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.json_checksum import with_checksum, without_checksum
 from sawtooth.ingest.manifest import BatchTrial, Manifest, RecordingRef, UserFacts
-from sawtooth.ingest.runs.recordings import changing, check_not_deleted, join_refs
+from sawtooth.ingest.runs.recordings import check_not_deleted, join_refs, runs_locked
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_json
 
@@ -53,7 +53,7 @@ def propose(folder: DataFolder, proposal: Proposal) -> None:
 
     A proposal that would change nothing is not stored.
     """
-    with changing(folder):
+    with runs_locked(folder):
         check_not_deleted(folder, proposal.recordings)
         replaced = _proposed_ids(folder, proposal.run_id)
         if list_changes(folder.read_manifest(proposal.run_id), proposal):
@@ -111,7 +111,7 @@ def list_changes(manifest: Manifest, proposal: Proposal) -> list[ProposedChange]
 
 def accept(folder: DataFolder, run_id: str) -> Manifest:
     """Apply a run's proposal and return the run's manifest. Raises NotFoundError if there is no proposal."""
-    with changing(folder):
+    with runs_locked(folder):
         proposal = proposal_for(folder, run_id)
         if proposal is None:
             raise NotFoundError("There is no proposal for this run any more. Import its .sawtooth file again.")
@@ -124,7 +124,7 @@ def accept(folder: DataFolder, run_id: str) -> Manifest:
 
 def dismiss(folder: DataFolder, run_id: str) -> None:
     """Delete a run's proposal, with the recordings that only the proposal needs."""
-    with changing(folder):
+    with runs_locked(folder):
         delete_proposal(folder, run_id)
 
 

@@ -20,7 +20,7 @@ LOCK_FILE = "runs.lock"
 
 
 @contextmanager
-def changing(folder: DataFolder) -> Iterator[None]:
+def runs_locked(folder: DataFolder) -> Iterator[None]:
     """Lock the data folder's runs, so that they change only inside this context.
 
     Code that removes recordings waits for code that adds them, and the reverse. Contexts must not be nested. Raises SourceError if the

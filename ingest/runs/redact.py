@@ -28,7 +28,7 @@ from sawtooth.ingest.typed import from_json
 
 DATABASE = b"SQLite format 3\x00"
 CHUNK_BYTES = 4 << 20
-LONGEST_TEXT = 64 << 10  # If a piece can be cut nowhere, this many bytes at its end are processed with the next piece.
+MAX_PIECE_BYTES = 64 << 10  # If a piece can be cut nowhere, this many bytes at its end are processed with the next piece.
 
 # Values of keys that identify a machine, in all formats that Sawtooth reads. Kubernetes and DCGM use Hostname, Sawtooth's sessions host and boot.
 _HOST_KEYS = rb'("(?:host_?name|host|node|boot|instance|kubernetes_node|exported_pod|pod)"\s*:\s*")((?:[^"\\]|\\.)+)(")'
@@ -37,7 +37,7 @@ HOST_VALUE = re.compile(_HOST_KEYS, re.IGNORECASE)
 POSIX = re.compile(rb'(?<![\w./<>~-])~?/(?!/)((?:[^/"\\\s:,;()<>|*?\[\]{}]+/)+)(?=[^/"\\\s:,;()<>|*?\[\]{}])')
 WINDOWS = re.compile(rb'[A-Za-z]:(?:\\\\|/)((?:[^/"\\:<>|*?]+(?:\\\\|/))+)')
 HOME = re.compile(rb"(?<![\w.])/(?:home|Users)/[^/\"\\\s:,;()]+(?=[\"\s:,;()\\]|$)")
-HOME_WITHIN = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # A user's name may contain a space.
+HOME_FOLDER = re.compile(rb'(?<![\w.])/(?:home|Users)/[^/"\\\n]{1,64}/')  # A user's name may contain a space.
 REDACTED = re.compile(rb"redacted(?:-[0-9a-f]{6})?/")  # Our own replacement for folders. A second redaction must not change it.
 LIBRARY = re.compile(rb"(?:site-packages|dist-packages|lib/python[\d.]+)/(.*)$", re.DOTALL)
 _SECRET_KEYS = rb"(?:[\w-]{0,64}(?:api[_-]?key|access[_-]?key|private[_-]?key|secret|passw(?:or)?d|credential)[\w-]{0,64}|[\w-]{0,64}[_-]token|token|user(?:[_-]?name)?|logname)"
@@ -166,7 +166,7 @@ class Redactor:
         for name, word in self._hosts.items():
             if len(name) > 3:  # A short host name, such as "gpu", would change other words.
                 text = re.sub(rb"(?<![\w-])" + re.escape(name) + rb"(?![\w-])", word, text)
-        text = HOME.sub(b"/redacted", HOME_WITHIN.sub(b"/home/", WINDOWS.sub(self._folder, text)))
+        text = HOME.sub(b"/redacted", HOME_FOLDER.sub(b"/home/", WINDOWS.sub(self._folder, text)))
         return POSIX.sub(self._folder, text)
 
     def _host(self, name: bytes) -> bytes:
@@ -186,14 +186,14 @@ class Redactor:
 def _cut(text: bytes) -> int:
     """Return a position at which a cut splits no name and does not separate a flag from its value.
 
-    The position is after a line, or else at a quote or comma, or else LONGEST_TEXT before the end.
+    The position is after a line, or else at a quote or comma, or else MAX_PIECE_BYTES before the end.
     """
     end = len(text)
     while cut := _border(text, end):
         if FLAG_AT_END.search(text, max(0, cut - FLAG_BYTES), cut) is None:
             return cut
         end = cut - 1
-    return max(len(text) - LONGEST_TEXT, 0)
+    return max(len(text) - MAX_PIECE_BYTES, 0)
 
 
 def _border(text: bytes, end: int) -> int:

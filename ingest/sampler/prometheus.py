@@ -23,7 +23,7 @@ EXPORTED = {
     for quantity in QUANTITIES
     for name, scale in quantity.names.get("sawtooth_exporter", {}).items()
 }
-SLOW = {column for source in SOURCES for column in source.columns if source.longest_period_s > STALE_NS / 1e9}
+SLOW_COLUMNS = {column for source in SOURCES for column in source.columns if source.longest_period_s > STALE_NS / 1e9}
 
 
 class PrometheusSink:
@@ -73,7 +73,7 @@ class PrometheusSink:
             lines.append(f"sawtooth_samples_total {self._ticks}")
             lines += self._step_lines(now)
             for column, (name, factor, description) in EXPORTED.items():
-                stale = SLOW_STALE_NS if column in SLOW else STALE_NS
+                stale = SLOW_STALE_NS if column in SLOW_COLUMNS else STALE_NS
                 rows = []
                 for gpu in self._gpus:
                     latest = self._latest.get(gpu["device"], {}).get(column)

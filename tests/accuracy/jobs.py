@@ -20,7 +20,7 @@ from pathlib import Path
 
 import msgspec
 
-from sawtooth.analysis.ranks.stragglers.sentences import who, why
+from sawtooth.analysis.ranks.stragglers.sentences import straggler_cause, straggler_name
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
@@ -60,7 +60,10 @@ def late(result: RunResult) -> str:
     """Return the ranks for which the job waits, in words."""
     communication = result.communication
     found = communication.stragglers if communication is not None else ()
-    return "; ".join(f"{who(s, result.ranks)}: {why(s) or '?'} ({s.gain_ms:.1f} ms)" for s in found) or "nobody"
+    return (
+        "; ".join(f"{straggler_name(s, result.ranks)}: {straggler_cause(s) or '?'} ({s.gain_ms:.1f} ms)" for s in found)
+        or "nobody"
+    )
 
 
 def main(paths: list[str], data: Path) -> None:

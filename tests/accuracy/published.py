@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.cluster.batch import gather
 from sawtooth.analysis.cluster.mapping import SUFFIX
 from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
 from sawtooth.analysis.cluster.storage import place_of
 from sawtooth.analysis.cluster.summary import pack
+from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.run.job import SEND_RECEIVE
 from sawtooth.ingest.schema import DataFolder

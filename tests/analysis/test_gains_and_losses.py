@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from sawtooth.analysis.findings.model import MORE_THAN_LOSS, TITLE_WITH_REST
-from sawtooth.analysis.reading_order import leading
+from sawtooth.analysis.reading_order import lead_finding
 from sawtooth.analysis.replay.edits import AsGraph, FasterHost, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import Finding, may_gain_nothing
 from sawtooth.app.words.advice import plan_title
@@ -31,7 +31,7 @@ ROUNDED = 0.01
 
 @pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ALL])
 def test_no_report_contradicts_itself(name: str) -> None:
-    result, first = result_of(name), leading(result_of(name))
+    result, first = result_of(name), lead_finding(result_of(name))
     gained_more = [f"{f.gain_ms:.3g} ms: {f.title}" for f in result.findings if _gains_more(f)]
     assert not gained_more, "a gain above its loss names the rest"
     rules = {finding.rule for finding in result.findings}

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sawtooth.analysis.intervals import Intervals, assign_layers, complement, intersect, overlaps, subtract, union
+from sawtooth.analysis.intervals import Intervals, assign_layers, complement, difference, intersect, overlaps, union
 
 SPAN = 60
 interval_lists = st.lists(st.tuples(st.integers(0, SPAN), st.integers(0, 20)), max_size=12)
@@ -38,12 +38,12 @@ def test_union_covers_the_same_instants_and_is_minimal(pairs):
 def test_set_operations_equal_the_bitmap(a, b):
     x, y = made(a), made(b)
     assert (bits_of(intersect(x, y)) == (bitmap(a) & bitmap(b))).all()
-    assert (bits_of(subtract(x, y)) == (bitmap(a) & ~bitmap(b))).all()
+    assert (bits_of(difference(x, y)) == (bitmap(a) & ~bitmap(b))).all()
     inside = np.zeros(SPAN + 25, bool)
     inside[5:50] = True
     free = complement(x, 5, 50)
     assert (bits_of(free) == (~bitmap(a) & inside)).all()
-    for found in (free, intersect(x, y), subtract(x, y)):
+    for found in (free, intersect(x, y), difference(x, y)):
         assert (found.ends > found.starts).all()  # sets contain no empty interval
 
 
@@ -70,4 +70,4 @@ def test_paint_gives_every_instant_one_owner_in_order_of_priority(layers):
 
 def test_empty_and_reversed_intervals_cover_nothing():
     assert union([5, 9], [5, 7]).total == 0
-    assert subtract(union([], []), union([1], [2])).total == 0
+    assert difference(union([], []), union([1], [2])).total == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.reading_order import in_reading_order, leading
+from sawtooth.analysis.reading_order import in_reading_order, lead_finding
 from sawtooth.analysis.run.model import Explains, Finding
 from sawtooth.app.words import advice, headline
 from tests.support.actions import act
@@ -36,13 +36,13 @@ def test_the_most_certain_change_leads_and_sorting_again_keeps_the_order() -> No
     assert order(finding("optimizer", 30.0), graph) == ["optimizer", "graph"]  # not twice as much
     needs = replace(graph, needs_first=("optimizer",))
     again = in_reading_order(replace(run_of(ledger=SLOW), findings=[optimizer, needs]), None)
-    assert leading(again) is again.findings[0] is optimizer
+    assert lead_finding(again) is again.findings[0] is optimizer
 
 
 def test_a_change_that_enables_a_much_larger_one_is_a_part_of_it() -> None:
     graph = replace(finding("graph", 10.0), needs_first=("reads",), enabled_by=("reads",))
     result = in_reading_order(replace(run_of(ledger=SLOW), findings=[finding("reads", 60.0), graph]), None)
-    assert [f.rule for f in result.findings] == ["reads", "graph"] and leading(result) is result.findings[1]
+    assert [f.rule for f in result.findings] == ["reads", "graph"] and lead_finding(result) is result.findings[1]
     assert headline.headline(result).replace("\xa0", " ") == "Change reads, then change graph: 65.7 → ≈ 10.0 ms"
     gain = advice.gain_text(result, result.findings[0]).replace("\xa0", " ")
     assert gain == "saves ≈ 5.7 ms per step (8.7 %), and makes change 2 possible"
@@ -53,7 +53,7 @@ def test_a_change_that_enables_a_much_larger_one_is_a_part_of_it() -> None:
 def test_reads_that_prevent_a_graph_are_a_part_of_it(name: str) -> None:
     """Without these reads alone, a step is 6 to 10 % shorter; as one graph it takes less than a third."""
     result = result_of(name)
-    first = leading(result)
+    first = lead_finding(result)
     assert first is not None and first.rule == "launch-bound" and first.enabled_by == ("host-waits-for-gpu",)
     assert headline.headline(result).startswith(
         "Take the reads of GPU values out of the step, then launch the step as one CUDA graph: "
@@ -67,8 +67,8 @@ def test_a_larger_gain_comes_before_bounds_and_guesses() -> None:
     assert order(bound, finding("graph", 62.0)) == ["overlap", "graph"]
     guess, doubtful = finding("casts", 60.0), finding("compile", 45.0, predicted_low_ms=40.0)
     guess, doubtful = replace(guess, confidence="low"), replace(doubtful, predicted_high_ms=65.7)
-    assert leading(replace(run_of(ledger=SLOW), findings=[guess])) is guess
-    assert leading(replace(run_of(ledger=SLOW), findings=[guess, doubtful])) is None
+    assert lead_finding(replace(run_of(ledger=SLOW), findings=[guess])) is guess
+    assert lead_finding(replace(run_of(ledger=SLOW), findings=[guess, doubtful])) is None
 
 
 def test_without_a_first_change_hidden_losses_come_before_small_gains() -> None:
@@ -90,7 +90,7 @@ def test_the_first_change_is_the_same_in_all_outputs(name: str) -> None:
     The optimizer makes most launches. Its fused form alone saves less than half of the graph's certain saving.
     """
     result = result_of(name)
-    first = headline.leading(result)
+    first = lead_finding(result)
     assert first is not None and first.rule == "launch-bound"
     assert advice.numbered(result)[0][1] is first and result.plan[0].rule == first.rule
     planned = [step.rule for step in result.plan]

@@ -208,7 +208,7 @@ def test_a_key_becomes_a_heading(key: str, heading: str) -> None:
     ],
 )
 def test_shown_differences_of_steps_add_up(before: float, after: float, shorter: str) -> None:
-    assert fmt.shortened(before, after).replace("\u00a0", " ") == shorter
+    assert fmt.saved_time(before, after).replace("\u00a0", " ") == shorter
 
 
 @pytest.mark.parametrize(
@@ -230,5 +230,5 @@ def test_percentages_have_a_space_everywhere() -> None:
 
 
 def test_a_bound_of_a_rounded_value_has_one_symbol() -> None:
-    assert [fmt.bounded("42 %", bound) for bound in ("least", "most", None)] == ["≥\u00a042 %", "≤\u00a042 %", "42 %"]
-    assert [fmt.bounded("< 0.01 %", bound) for bound in ("least", "most")] == ["≥\u00a00", "< 0.01 %"]
+    assert [fmt.with_bound_sign("42 %", bound) for bound in ("least", "most", None)] == ["≥\u00a042 %", "≤\u00a042 %", "42 %"]
+    assert [fmt.with_bound_sign("< 0.01 %", bound) for bound in ("least", "most")] == ["≥\u00a00", "< 0.01 %"]

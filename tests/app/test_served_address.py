@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from sawtooth.app import served_address
-from sawtooth.app.served_address import Served, addresses, answering_address, keep_address
+from sawtooth.app.served_address import ServedAddress, addresses, answering_address, keep_address
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT
 
 KEEP_AND_WAIT = """
 import sys
 from pathlib import Path
-from sawtooth.app.served_address import Served, keep_address
+from sawtooth.app.served_address import ServedAddress, keep_address
 from sawtooth.ingest.schema import DataFolder
-with keep_address(DataFolder(Path(sys.argv[1])), Served("0.0.0.0", 8642)):
+with keep_address(DataFolder(Path(sys.argv[1])), ServedAddress("0.0.0.0", 8642)):
     print("kept", flush=True)
     sys.stdin.read()
 """
@@ -47,13 +47,13 @@ def data(tmp_path: Path) -> DataFolder:
 
 
 @pytest.fixture(params=[False, True], ids=["http", "https"])
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ServedAddress]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as listening:
         if request.param:
             listening.socket = with_own_certificate(tmp_path).wrap_socket(listening.socket, server_side=True)
         thread = threading.Thread(target=listening.serve_forever)
         thread.start()
-        yield Served("0.0.0.0", listening.server_port, request.param)
+        yield ServedAddress("0.0.0.0", listening.server_port, request.param)
         listening.shutdown()
         thread.join()
 
@@ -69,7 +69,9 @@ def with_own_certificate(folder: Path) -> ssl.SSLContext:
     return context
 
 
-def test_the_health_check_finds_port_and_protocol(data: DataFolder, server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_health_check_finds_port_and_protocol(
+    data: DataFolder, server: ServedAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SAWTOOTH_DATA", str(data.root))
     with keep_address(data, server):
         found = answering_address(data, 4.0)
@@ -78,13 +80,13 @@ def test_the_health_check_finds_port_and_protocol(data: DataFolder, server: Serv
         assert served_address.main() == 0
     assert addresses(data) == []
     monkeypatch.setattr(served_address, "DEFAULT_PORT", 1)
-    with keep_address(data, Served(port=1)):  # the file exists, but nothing listens there
+    with keep_address(data, ServedAddress(port=1)):  # the file exists, but nothing listens there
         assert served_address.main() == 1
         assert answering_address(data, 0.5) is None
 
 
 def test_the_last_server_that_started_comes_first(data: DataFolder) -> None:
-    with keep_address(data, Served(port=8601)), keep_address(data, Served("::", 8602, secure=True)):
+    with keep_address(data, ServedAddress(port=8601)), keep_address(data, ServedAddress("::", 8602, secure=True)):
         assert [(each.port, each.url()) for each in addresses(data)] == [
             (8602, "https://[::1]:8602/"),
             (8601, "http://127.0.0.1:8601/"),
@@ -101,13 +103,13 @@ def test_a_killed_server_leaves_no_address(data: DataFolder) -> None:
     process.kill()
     process.communicate()
     assert list(data.access.glob("served-*")) and addresses(data) == []
-    with keep_address(data, Served(port=8642)):  # the next server replaces the file
+    with keep_address(data, ServedAddress(port=8642)):  # the next server replaces the file
         assert [each.port for each in addresses(data)] == [8642]
 
 
 def test_a_foreign_or_missing_file_gives_no_address(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served_address.socket, "gethostname", lambda: "a-container")
-    with keep_address(data, Served(port=8601)):
+    with keep_address(data, ServedAddress(port=8601)):
         monkeypatch.setattr(served_address.socket, "gethostname", lambda: "this-machine")
         assert addresses(data) == []
     (data.access / "served-8602.json").write_bytes(b"\xff{")
@@ -116,5 +118,5 @@ def test_a_foreign_or_missing_file_gives_no_address(data: DataFolder, monkeypatc
 
 def test_a_read_only_folder_stores_no_address(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with keep_address(DataFolder(tmp_path / "file"), Served()):
+    with keep_address(DataFolder(tmp_path / "file"), ServedAddress()):
         assert addresses(DataFolder(tmp_path / "file")) == []

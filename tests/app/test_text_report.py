@@ -105,7 +105,7 @@ def test_every_report_says_once_what_a_step_is_if_no_optimizer_steps() -> None:
 def test_every_report_repeats_what_the_recorder_says_about_the_numbers() -> None:
     said = [
         LEFT_OUT.format(count=2, steps=50, all=80),
-        f"{profile_cost.EARLY.format(steps=2, wanted=5, why=profile_cost.LOOP_ENDED)}{profile_cost.PAUSE.format(seconds=7.4, what='its profile')}",
+        f"{profile_cost.ENDED_EARLY.format(steps=2, wanted=5, why=profile_cost.LOOP_ENDED)}{profile_cost.PAUSE.format(seconds=7.4, what='its profile')}",
     ]
     run = run_of(ledger=LEDGER, best_ms=10.0, source="marks")
     notes = "\n".join(["Recorded by `sawtooth run train.py`.", said[0], "No GPU telemetry: no driver.", said[1]])

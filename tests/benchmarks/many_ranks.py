@@ -15,10 +15,10 @@ import resource
 import time
 from pathlib import Path
 
-from sawtooth.analysis.cluster.batch import gather
 from sawtooth.analysis.cluster.reduction import reduce_job
 from sawtooth.analysis.cluster.storage import Folder, place_of
 from sawtooth.analysis.cluster.summary import pack, unpack
+from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.ingest.schema import DataFolder
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from sawtooth.analysis.cluster.mapping import SUFFIX
 from sawtooth.analysis.cluster.storage import list_sources
-from sawtooth.analysis.cluster.summary import ABOUT, SCHEMA, SUMMARY_VERSION
+from sawtooth.analysis.cluster.summary import METADATA_KEY, SCHEMA, SUMMARY_VERSION
 from sawtooth.app.jobs.rank_summary import summarise
 from tests.support.bulk_synchronous import Planted, job
 
@@ -138,5 +138,7 @@ def _file(row: dict[str, Any], rng: random.Random) -> bytes:
     out = io.BytesIO()
     with pq.ParquetWriter(out, table.schema, compression="zstd", store_schema=rng.random() < 0.1) as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({ABOUT: str(rng.choice((SUMMARY_VERSION, SUMMARY_VERSION, SUMMARY_VERSION, 2, 3)))})
+        writer.add_key_value_metadata(
+            {METADATA_KEY: str(rng.choice((SUMMARY_VERSION, SUMMARY_VERSION, SUMMARY_VERSION, 2, 3)))}
+        )
     return out.getvalue()

@@ -22,7 +22,7 @@ from sawtooth.app.api import live
 from sawtooth.app.api.answers import answer_errors
 from sawtooth.app.format import clean
 from sawtooth.app.live import info as live_info
-from sawtooth.app.live.folders import LISTED, delete_session, newest
+from sawtooth.app.live.folders import MAX_LISTED_SESSIONS, delete_session, newest_folders
 from sawtooth.app.live.info import session_info
 from sawtooth.app.server.process import PUSH_THREADS
 from sawtooth.app.server.push import push_token
@@ -169,7 +169,7 @@ def test_only_the_complete_session_is_deleted(tmp_path: Path) -> None:
 
 
 def test_many_sessions_do_not_hide_newer_ones(tmp_path: Path) -> None:
-    for number in range(LISTED + 50):
+    for number in range(MAX_LISTED_SESSIONS + 50):
         (tmp_path / f"flood-{number}").mkdir()
     old, new = tmp_path / "old", tmp_path / "new"
     for folder, when in ((old, 1_000.0), (new, 2_000.0)):
@@ -177,8 +177,8 @@ def test_many_sessions_do_not_hide_newer_ones(tmp_path: Path) -> None:
         (folder / "samples-0001.jsonl").write_bytes(b"x")
         os.utime(folder / "samples-0001.jsonl", (when, when))
         os.utime(folder, (when, when))
-    found = newest(tmp_path)
-    assert len(found) == LISTED and found[:2] == [new, old]
+    found = newest_folders(tmp_path)
+    assert len(found) == MAX_LISTED_SESSIONS and found[:2] == [new, old]
 
 
 def test_an_unreasonably_large_meta_record_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 from sawtooth.analysis.derive.lost.evidence import describe
 from sawtooth.analysis.derive.lost.idle import explain
 from sawtooth.analysis.derive.lost.ledger import segments
-from sawtooth.analysis.derive.lost.schedule import Lost, Pieces, lost_time, schedule_of, totals
+from sawtooth.analysis.derive.lost.schedule import LostIntervals, Pieces, lost_time, schedule_of, totals
 from sawtooth.analysis.derive.unprofiled.problem import build_problem, host_view
 from sawtooth.analysis.intervals import union
 from tests.support.replay_traces import codes_of
@@ -16,7 +16,7 @@ from tests.support.tiny_trace import TinyTrace
 
 def analyse(
     trace: TinyTrace, window: tuple[float, float] | None = None, transfer_ns: dict[int, int] | None = None
-) -> tuple[Lost, Pieces, pd.DataFrame]:
+) -> tuple[LostIntervals, Pieces, pd.DataFrame]:
     events, facts = trace.events(), trace.facts()
     view = host_view(events, facts)
     problem = build_problem(events, trace.step_table(), facts, view)

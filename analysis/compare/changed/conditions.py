@@ -21,7 +21,7 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.ingest.loop.command import program_of
 
 HOST_DIGITS = 6  # Hexadecimal digits that distinguish the hosts of a comparison.
-CLOCK_WITHIN = 0.03  # Share. Boost clocks of one GPU vary by 1 to 2 % with temperature.
+MAX_CLOCK_DIFFERENCE = 0.03  # Share. Boost clocks of one GPU vary by 1 to 2 % with temperature.
 # Traits that are conditions. All others are choices of the program, which "What was changed" lists.
 OF_TRAITS = ("dtype", "compile", "loader", "gradient_sync")
 LAYOUTS = {"dp": "data", "tp": "tensor", "pp": "pipeline", "ep": "expert", "cp": "context"}
@@ -150,7 +150,7 @@ def _machine(run: RunResult, library: Library) -> Iterator[Condition]:
     if gpu:
         yield Condition("gpu", "GPU", gpu)
     if sampled is not None and (mhz := sampled.means.get("clock_sm_mhz")):
-        yield Condition("clock", "SM clock, mean", f"{mhz:,.0f} MHz", mhz, CLOCK_WITHIN)
+        yield Condition("clock", "SM clock, mean", f"{mhz:,.0f} MHz", mhz, MAX_CLOCK_DIFFERENCE)
     if sampled is not None:
         yield Condition("power_capped", "Power cap lowers the clock", "yes" if sampled.capped else "no")
         yield from _of_telemetry(library, sampled.recording_id, sampled.device)

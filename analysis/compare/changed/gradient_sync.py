@@ -12,7 +12,7 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.store.library import Recording
 
 FORWARD = "DistributedDataParallel.forward"
-LARGE = 0.5  # Share of the largest reduction of a step. Reductions of a loss or a norm have far fewer bytes.
+LARGE_REDUCTION_SHARE = 0.5  # Share of the largest reduction of a step. Reductions of a loss or a norm have far fewer bytes.
 _PASSES = """SELECT s.name, o.start_ns FROM steps s JOIN named_cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
     WHERE s.device = ? AND s.counted AND o.name = ? ORDER BY o.start_ns"""
 
@@ -37,7 +37,7 @@ def gradient_sync(recording: Recording, rank: RankResult) -> str | None:
         int(np.searchsorted(starts[step], at, side="right")) for step, at in zip(rows["step"], rows["launch_ns"], strict=True)
     ]
     moved = rows.assign(size=size.astype(float), nth=nth).groupby(["step", "nth"])["size"].sum()
-    large = moved[moved >= LARGE * moved.groupby("step").transform("max")]
+    large = moved[moved >= LARGE_REDUCTION_SHARE * moved.groupby("step").transform("max")]
     reduced = round(float(large.groupby("step").size().median()))
     if reduced >= micro:
         return f"after each of {micro} micro-batches"

@@ -18,7 +18,7 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.ingest.errors import SawtoothError
 
 PRODUCTS = r"^aten::(mm|addmm|_addmm_activation|bmm|baddbmm|_scaled_mm|_grouped_mm|convolution|convolution_backward|_cudnn_rnn|embedding|native_layer_norm)$"
-FEWEST = 4  # Smallest number of shapes. With fewer, any two networks of square layers share half of them.
+MIN_SHAPES = 4  # Smallest number of shapes. With fewer, any two networks of square layers share half of them.
 # Share of the smaller set of shapes. In the 125 recordings of tests/recordings and tests/recordings_after, pairs of one model share
 # at least 0.33 (widths padded from 4093 to 4096), and usually all shapes. Different models can share as much if they have common
 # sizes, up to 0.67 (a GPT and a T5). So ``same_model`` also compares the weights.
@@ -101,7 +101,7 @@ def common_share(a: Collection[str], b: Collection[str]) -> Fraction | None:
     None if one side has too few shapes to identify a model.
     """
     fewest = min(len(a), len(b))
-    return Fraction(len(set(a) & set(b)), fewest) if fewest >= FEWEST else None
+    return Fraction(len(set(a) & set(b)), fewest) if fewest >= MIN_SHAPES else None
 
 
 def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None) -> Fraction | None:

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from sawtooth.analysis.compare.matching import PerStepWork
 
 # Least number of kernel kinds on each side. A program with fewer may share none after one of its kernels is rewritten.
-FEWEST = 4
+MIN_KERNEL_KINDS = 4
 # A smaller share of shared kernels shows two programs. The share was at least half in 22 recorded pairs of one program, and 5 %
 # in a pair of a CuPy and a PyTorch program.
-HARDLY_ANY = 0.1
+MIN_SHARED_SHARE = 0.1
 # Least share of a side's time in kernels with names to compare. Kernels in CUDA graphs or from Triton have none.
-MIN_KNOWN = 0.5
-_HIDDEN = re.compile(r"^(triton_|CUDA graph|HIP graph)")
+MIN_NAMED_SHARE = 0.5
+_UNNAMED = re.compile(r"^(triton_|CUDA graph|HIP graph)")
 _NO_KERNEL = re.compile(r"^(Memcpy|Memset)")
-_LEAD = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
-_BASE = re.compile(r"[\w:]+")
+_PREFIX = re.compile(r"^void |\(anonymous namespace\)::|<unnamed>::")
+_BASE_NAME = re.compile(r"[\w:]+")
 
 
 def shared_kernels(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> float | None:
@@ -30,7 +30,7 @@ def shared_kernels(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> float 
     template arguments, which change with dtype and shape.
     """
     times = [_by_kind(side) for side in (a, b)]
-    if any(len(side) < FEWEST for side in times) or any(_named_share(side) < MIN_KNOWN for side in (a, b)):
+    if any(len(side) < MIN_KERNEL_KINDS for side in times) or any(_named_share(side) < MIN_NAMED_SHARE for side in (a, b)):
         return None
     shared = times[0].keys() & times[1].keys()
     return max(sum(side[kind] for kind in shared) / sum(side.values()) for side in times)
@@ -39,9 +39,9 @@ def shared_kernels(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> float 
 def _by_kind(pieces: Sequence[PerStepWork]) -> dict[str, float]:
     times: dict[str, float] = {}
     for piece in pieces:
-        if not _HIDDEN.match(piece.name) and not _NO_KERNEL.match(piece.name):
-            name = _LEAD.sub("", piece.name)
-            base = _BASE.match(name)
+        if not _UNNAMED.match(piece.name) and not _NO_KERNEL.match(piece.name):
+            name = _PREFIX.sub("", piece.name)
+            base = _BASE_NAME.match(name)
             kind = base.group(0) if base else name
             times[kind] = times.get(kind, 0.0) + float(piece.ns)
     return {kind: ns for kind, ns in times.items() if ns > 0}
@@ -50,4 +50,4 @@ def _by_kind(pieces: Sequence[PerStepWork]) -> dict[str, float]:
 def _named_share(pieces: Sequence[PerStepWork]) -> float:
     kernels = [piece for piece in pieces if not _NO_KERNEL.match(piece.name)]
     total = sum(float(piece.ns) for piece in kernels)
-    return sum(float(piece.ns) for piece in kernels if not _HIDDEN.match(piece.name)) / total if total else 0.0
+    return sum(float(piece.ns) for piece in kernels if not _UNNAMED.match(piece.name)) / total if total else 0.0

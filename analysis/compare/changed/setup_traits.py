@@ -19,7 +19,7 @@ NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or 
 # Products count as TF32 above this share of their FP32 time on tensor cores. Smaller shares occur without TF32, because the
 # names of some kernels wrongly suggest tensor cores.
 TF32_SHARE = 0.01
-OFTEN = 0.75  # Share of steps that copy values to the host. A loss that is read only now and then is below it.
+FREQUENT_COPY_SHARE = 0.75  # Share of steps that copy values to the host. A loss that is read only now and then is below it.
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")
@@ -117,7 +117,7 @@ class ReadBack:
     @property
     def often(self) -> bool:
         """Whether the loop copies in most steps, not only now and then."""
-        return self.steps_with >= OFTEN * self.steps
+        return self.steps_with >= FREQUENT_COPY_SHARE * self.steps
 
     def __str__(self) -> str:
         if self.often:

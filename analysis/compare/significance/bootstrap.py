@@ -31,7 +31,7 @@ MAX_BLOCK_SHARE = 1 / 3  # Longer blocks leave fewer than three blocks, which sh
 # Longer series are thinned evenly. The interval gets wider, never too narrow, and its computation takes less than a
 # second.
 MAX_STEPS = 2_000
-VALUES_AT_ONCE = 100_000  # This is 0.8 MB of resampled steps, which fits into the cache of a core.
+RESAMPLED_VALUES_PER_BATCH = 100_000  # This is 0.8 MB of resampled steps, which fits into the cache of a core.
 TAIL = 0.025  # Each side of a 95 % interval excludes this share.
 
 
@@ -107,7 +107,7 @@ def _block_medians(runs: Sequence[F64], blocks: Sequence[int], resamples: int) -
     No block spans two runs.
     """
     generators = [np.random.Generator(np.random.PCG64(_seed(steps))) for steps in runs]
-    at_once = max(1, VALUES_AT_ONCE // sum(len(steps) for steps in runs))
+    at_once = max(1, RESAMPLED_VALUES_PER_BATCH // sum(len(steps) for steps in runs))
     medians = []
     for first in range(0, resamples, at_once):
         rows = min(at_once, resamples - first)
@@ -120,7 +120,7 @@ def _block_medians(runs: Sequence[F64], blocks: Sequence[int], resamples: int) -
     return np.concatenate(medians)
 
 
-def _thin(steps: F64) -> F64:
+def _thinned(steps: F64) -> F64:
     return steps if len(steps) <= MAX_STEPS else steps[np.linspace(0, len(steps) - 1, MAX_STEPS).astype(np.int64)]
 
 
@@ -136,7 +136,7 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
     interval exactly. Equal series give a width of 0.
     """
     change = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
-    a, b = ([_thin(steps) for steps in runs] for runs in (a, b))
+    a, b = ([_thinned(steps) for steps in runs] for runs in (a, b))
     medians, longest, stretches, missed = [], [], [], 1.0
     for runs in (a, b):
         blocks = [block_length(steps) for steps in runs]

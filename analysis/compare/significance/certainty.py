@@ -48,11 +48,11 @@ Confidence = Literal["high", "medium", "low"]
 Answer = Literal["faster", "slower", "faster_size_unknown", "slower_size_unknown", "no_change", "cannot_tell"]
 
 MIN_CHANGE = 0.02  # If nothing changed, runs on one machine differ by up to 2 %.
-SURE_OF_NONE = 0.05  # A pair that would have shown a 5 % change, but did not, shows with high confidence that nothing changed.
-CLEAR = 0.05  # The smallest change with high confidence. A second recording of either program adds less than this.
-NARROW, WIDE = 1.5, 3.0  # Ratio of the interval's ends. Above it, the size of the change is uncertain.
+MAX_UNCHANGED = 0.05  # A pair that would have shown a 5 % change, but did not, shows with high confidence that nothing changed.
+MIN_CLEAR_CHANGE = 0.05  # The smallest change with high confidence. A second recording of either program adds less than this.
+NARROW_RATIO, WIDE_INTERVAL_RATIO = 1.5, 3.0  # Ratio of the interval's ends. Above it, the size of the change is uncertain.
 LARGEST_NO_CHANGE = 0.20  # Share of the faster side. An interval that reaches further cannot show that nothing changed.
-SURE_OF_SOME = 0.10  # Five times the 2 % by which two recordings of one program may differ.
+MIN_SURE_CHANGE = 0.10  # Five times the 2 % by which two recordings of one program may differ.
 
 OF_ESTIMATES = "The interval combines the intervals of both step times, widened to 95 %."
 NOT_KNOWN = "The step times are not known well enough to tell which side is faster."
@@ -111,7 +111,7 @@ class Verdict:
         low, high = self.ratio or (None, None)
         if low is None or high is None or low <= 0:
             return False
-        return (low > 1 if self.word == "faster" else high < 1) and high / low <= WIDE
+        return (low > 1 if self.word == "faster" else high < 1) and high / low <= WIDE_INTERVAL_RATIO
 
     @property
     def largest_change(self) -> float | None:
@@ -193,7 +193,7 @@ def verdict_by_intervals(by_steps: Verdict, evidence: ComparisonEvidence, source
     if by_steps.shown and not includes_zero(evidence.interval):
         return replace(stated, confidence="low")
     could = None if visible is None or None in evidence.interval else max(visible, evidence.floor)
-    if could is not None and could <= 2 * SURE_OF_NONE:
+    if could is not None and could <= 2 * MAX_UNCHANGED:
         return replace(stated, word="no_difference_shown", confidence=sure_of_none(could))
     if by_steps.word == "no_difference_shown" and None not in evidence.interval:
         return stated
@@ -227,15 +227,15 @@ def with_ratio_limit(verdict: Verdict, ratio: Interval | None, *, bounded: bool 
     """
     verdict = replace(verdict, ratio=ratio)
     largest = verdict.largest_change if bounded and verdict.word == "inconclusive" else None
-    if largest is not None and largest <= 2 * SURE_OF_NONE:
+    if largest is not None and largest <= 2 * MAX_UNCHANGED:
         return replace(verdict, word="no_difference_shown", confidence=sure_of_none(largest), why=f"{verdict.why} {NO_LARGER}")
     if not verdict.shown or verdict.confidence == "low" or ratio is None:
         return verdict
     low, high = ratio
     width = high / low if low is not None and high is not None and low > 0 else None
-    if width is not None and width <= NARROW:
+    if width is not None and width <= NARROW_RATIO:
         return verdict
-    if width is not None and width <= WIDE:
+    if width is not None and width <= WIDE_INTERVAL_RATIO:
         return replace(verdict, confidence="medium")
     return replace(verdict, confidence="low", why=f"{verdict.why} {HOW_MUCH}")
 
@@ -247,7 +247,7 @@ def sure_of_change(evidence: ComparisonEvidence) -> Confidence | None:
     """
     if includes_zero(evidence.interval):
         return None
-    if evidence.near >= max(CLEAR, 2 * evidence.floor):
+    if evidence.near >= max(MIN_CLEAR_CHANGE, 2 * evidence.floor):
         return "high"
     if evidence.share < max(MIN_CHANGE, evidence.floor):
         return None
@@ -258,4 +258,4 @@ def sure_of_none(smallest: float | None) -> Confidence:
     """Return the confidence that nothing changed, from the smallest visible change (a share)."""
     if smallest is None:
         return "low"
-    return "high" if smallest <= SURE_OF_NONE else "medium" if smallest <= 2 * SURE_OF_NONE else "low"
+    return "high" if smallest <= MAX_UNCHANGED else "medium" if smallest <= 2 * MAX_UNCHANGED else "low"

@@ -88,7 +88,7 @@ def _ratio_error(half_ms: float, widths: tuple[float, float], best_ms: tuple[flo
     return math.hypot(*map(math.log, moves)) if min(moves) > 0 else None
 
 
-def widen(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Interval:
+def widened_interval(by_steps: Interval, by_estimates: Interval, change_ms: float) -> Interval:
     """Return an interval that covers both the steps' spread and the step times' own intervals."""
     (low, high), (lowest, highest) = by_steps, by_estimates
     below = None if low is None or lowest is None else math.hypot(max(change_ms - low, 0.0), change_ms - lowest)

@@ -19,8 +19,8 @@ from sawtooth.analysis.compare.significance.bootstrap import (
 )
 from sawtooth.analysis.compare.significance.certainty import (
     MIN_CHANGE,
+    MIN_SURE_CHANGE,
     OF_ESTIMATES,
-    SURE_OF_SOME,
     TWO_SOURCES,
     ComparisonEvidence,
     Confidence,
@@ -37,7 +37,7 @@ from sawtooth.analysis.compare.significance.change_interval import (
     includes_zero,
     limit_to_gpu_work,
     open_ratio_interval,
-    widen,
+    widened_interval,
 )
 from sawtooth.analysis.compare.significance.direction import with_direction
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, before_profile, mean_of_all, without_drift
@@ -114,7 +114,7 @@ def _verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
         if any(run.low_ms is None for run in (*a, *b)):
             floor = max(floor, PROFILED_ALONE)
     elif (estimated or not same_source) and min(len(a), len(b)) < MIN_RUNS_AS_UNIT and all(run.steps_ms for run in (*a, *b)):
-        interval, source = widen(by_steps.ci95_ms, change_interval(a, b, change), change), reasons.WIDENED
+        interval, source = widened_interval(by_steps.ci95_ms, change_interval(a, b, change), change), reasons.WIDENED
     else:
         return by_steps
     return verdict_by_intervals(by_steps, ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source), source)
@@ -226,7 +226,7 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
     """Judge by the step times alone, if they come from marks over many more steps or a run has no steps."""
     change = best_b - best_a
     variation_ms = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
-    interval = widen((change - variation_ms, change + variation_ms), change_interval(a, b, change), change)
+    interval = widened_interval((change - variation_ms, change + variation_ms), change_interval(a, b, change), change)
     half = max(change - (interval[0] or 0.0), (interval[1] or 0.0) - change)
     limit, share = max(MIN_CHANGE, floor), relative_difference(best_a, best_b)
     smallest = max(limit, half / min(best_a, best_b))
@@ -285,7 +285,7 @@ def _by_interval(pair: _SidePair) -> Verdict:
     agree = (pair.change > 0) == (interval.change_ms > 0)
     is_significant = interval.excludes_zero() and share >= limit
     if is_significant and agree:
-        confidence: Confidence = "high" if share >= max(SURE_OF_SOME, 2 * floor) else "medium"
+        confidence: Confidence = "high" if share >= max(MIN_SURE_CHANGE, 2 * floor) else "medium"
         reason = f"The 95 % interval of the change {between} excludes 0. Two recordings do not show how runs vary."
         return Verdict(_word(pair.change), confidence, reason, ends, floor, smallest)
     if is_significant:

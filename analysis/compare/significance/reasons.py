@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sawtooth.analysis.compare.significance.certainty import SURE_OF_SOME
+from sawtooth.analysis.compare.significance.certainty import MIN_SURE_CHANGE
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.units import percent, significant
@@ -68,4 +68,6 @@ def could_have_seen(smallest: float) -> str:
     """Return the sentence that states the smallest change that the recordings could have shown."""
     if smallest >= 1:
         return f"The steps of one side differ so much that these recordings reliably show only changes by a factor of {significant(1 + smallest, 2)} or more."
-    return f"These recordings reliably show only changes of {percent(smallest, 1 if smallest < SURE_OF_SOME else 0)} or more."
+    return (
+        f"These recordings reliably show only changes of {percent(smallest, 1 if smallest < MIN_SURE_CHANGE else 0)} or more."
+    )

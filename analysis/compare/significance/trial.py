@@ -14,7 +14,7 @@ Word = Literal["kept", "slower", "not_shown"]
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedTrial:
     """The decision about a trial, its verdict, and its change from the base runs (negative: faster)."""
 
     word: Word
@@ -25,7 +25,7 @@ class Judged:
 
 def judge(
     neighbours: Sequence[MeasuredSteps], trial: MeasuredSteps, base_runs: Sequence[MeasuredSteps], drift_ms: float = 0.0
-) -> Judged:
+) -> JudgedTrial:
     """Decide whether the change of ``trial`` is kept, compared with the adjacent base runs.
 
     ``neighbours`` are these runs. ``drift_ms`` is the change within a base run. The drift is the larger of ``drift_ms`` and the difference between
@@ -39,5 +39,5 @@ def judge(
     change = trial.best_ms - base if trial.best_ms is not None and base is not None else None
     nearest = min((abs(trial.best_ms - run.best_ms) for run in neighbours if trial.best_ms and run.best_ms), default=0.0)
     if change is None or not compared.shown or nearest <= drift:
-        return Judged("not_shown", compared, change, drift)
-    return Judged("kept" if compared.word == "faster" else "slower", compared, change, drift)
+        return JudgedTrial("not_shown", compared, change, drift)
+    return JudgedTrial("kept" if compared.word == "faster" else "slower", compared, change, drift)

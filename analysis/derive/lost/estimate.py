@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import CauseTimeline
 from sawtooth.analysis.derive.lost.idle import explain
-from sawtooth.analysis.derive.lost.ledger import owned, segments
+from sawtooth.analysis.derive.lost.ledger import owner_ns, segments
 from sawtooth.analysis.derive.lost.schedule import Schedule, lost_time, schedule_of, totals
 from sawtooth.analysis.derive.unprofiled.cost import RecordingCost, recording_cost, without_cause, without_profiler
 from sawtooth.analysis.derive.unprofiled.problem import HostView
@@ -28,7 +28,7 @@ from sawtooth.analysis.replay.simulation import (
     with_median_latencies,
 )
 
-REPRODUCES_WITHIN = 0.03  # Largest relative error with which a replay with median latencies still reproduces the recording.
+MAX_REPLAY_ERROR = 0.03  # Largest relative error with which a replay with median latencies still reproduces the recording.
 DEVICE_BOUND_SHARE = 0.05  # Share of a step. If the host causes less idle time, a faster host saves less than step times vary.
 
 
@@ -85,7 +85,7 @@ def estimate_unprofiled(
         )
     error = _error(problem, device, counted, recorded)
     median_error = _error(with_median_latencies(problem), device, counted, recorded)
-    if max(abs(error), abs(median_error)) > REPRODUCES_WITHIN:
+    if max(abs(error), abs(median_error)) > MAX_REPLAY_ERROR:
         reason = f"The replay differs from the recorded step by {100 * max(abs(error), abs(median_error)):.1f} %, which is too much for an estimate."
         return UnprofiledEstimate(None, reason, recorded, error, median_error)
     cost = recording_cost(events)
@@ -159,7 +159,7 @@ def replayed_ledger(
     lost = lost_time(parts, window)
     lost_ns: dict[tuple[str, str | None], float] = dict(totals(explain(events, schedule, device, lost, codes), lost).items())
     lost_owners = {owner for owner, _ in lost_ns}
-    for owner, ns in owned(parts, window).items():
+    for owner, ns in owner_ns(parts, window).items():
         if owner not in lost_owners and ns:
             lost_ns[owner, None] = ns
     return {key: ns / max(steps, 1) for key, ns in lost_ns.items()}

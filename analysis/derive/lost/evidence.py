@@ -12,7 +12,7 @@ from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import HostFacts, matches_of
 from sawtooth.analysis.derive.lost.host_location import place_of
 from sawtooth.analysis.derive.lost.phase_lookup import PHASES, phase_of_pieces
-from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule
+from sawtooth.analysis.derive.lost.schedule import CODE, LostIntervals, Pieces, Schedule
 from sawtooth.analysis.derive.lost.sentences import MAX_SENTENCES, sentences
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, CAUSES
@@ -29,7 +29,7 @@ def describe(
     facts: HostFacts,
     view: HostView,
     schedule: Schedule,
-    lost: Lost,
+    lost: LostIntervals,
     pieces: Pieces,
     step_starts: I64,
     step_ends: I64,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import matches_of
-from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule
+from sawtooth.analysis.derive.lost.schedule import CODE, LostIntervals, Pieces, Schedule
 from sawtooth.analysis.derive.unprofiled.problem import HOST_TO_DEVICE
 from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
@@ -25,7 +25,7 @@ def explain_exposed(
     schedule: Schedule,
     order: I64,
     rows: I64,
-    lost: Lost,
+    lost: LostIntervals,
     codes: NDArray[np.int8],
     read_back: I64,
     transfer_ns: dict[int, int] | None,

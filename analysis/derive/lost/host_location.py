@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import HostFacts, matches_of
 from sawtooth.analysis.derive.lost.schedule import CODE, Pieces
-from sawtooth.analysis.derive.operators import innermost
+from sawtooth.analysis.derive.operators import innermost_interval
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.knowledge.host_names import DATA_MARK
 from sawtooth.analysis.replay.simulation import I32, I64
@@ -62,7 +62,7 @@ def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Piec
     op = np.where(waits, calls.cpu_op[pieces.wait_call], np.where(queued, launch_op, op)) if len(calls) else op
     call, op = np.where(launched, launch, call), np.where(launched, launch_op, op)
     op = np.where(fetching, mark, op)  # the loader's annotation, not the later launch that uses the batch
-    frame = innermost(
+    frame = innermost_interval(
         thread=facts.python_thread, start=facts.python_start, end=facts.python_end, parent=facts.python_parent,
         at_thread=thread, at=moment,
     )  # fmt: skip
@@ -79,7 +79,7 @@ def _main_thread(events: TraceEvents, view: HostView) -> int:
 
 def _operator_at(events: TraceEvents, thread: I32, moment: I64) -> I64:
     ops = events.ops
-    return innermost(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=moment)
+    return innermost_interval(thread=ops.thread, start=ops.start, end=ops.end, parent=ops.parent, at_thread=thread, at=moment)
 
 
 class _Doing(NamedTuple):
@@ -100,7 +100,7 @@ def _thread_activity(events: TraceEvents, thread: I32, moment: I64) -> _Doing:
     mark = np.where(marks, op, -1)
     op[marks] = -1  # an annotation around operators does not say what the thread does
     none = np.full(len(calls), -1, dtype=np.int64)
-    call = innermost(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
+    call = innermost_interval(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
     return _Doing(op, call, mark)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.lost.exposed import explain_exposed, read_back_calls
-from sawtooth.analysis.derive.lost.schedule import CODE, Lost, Pieces, Schedule, Waits, merge
+from sawtooth.analysis.derive.lost.schedule import CODE, LostIntervals, Pieces, Schedule, Waits, merge
 from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import CAUSES
@@ -33,7 +33,7 @@ def explain(
     events: TraceEvents,
     schedule: Schedule,
     device: int,
-    lost: Lost,
+    lost: LostIntervals,
     codes: NDArray[np.int8],
     transfer_ns: dict[int, int] | None = None,
 ) -> Pieces:
@@ -67,7 +67,7 @@ def explain(
     return merge(_charge_waits(pieces.rows(by_time), schedule.waits, schedule.line, lost.window))
 
 
-def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: Lost, read_back: I64) -> Pieces:
+def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: LostIntervals, read_back: I64) -> Pieces:
     begin, end = lost.start[rows], lost.end[rows]
     at = np.searchsorted(schedule.start[order], end, side="left")
     next_op = np.where(at < len(order), order[np.minimum(at, max(len(order) - 1, 0))] if len(order) else -1, -1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.intervals import EMPTY, Intervals, assign_layers, intersect, subtract, union
+from sawtooth.analysis.intervals import EMPTY, Intervals, assign_layers, difference, intersect, union
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 
 I64 = NDArray[np.int64]
@@ -51,7 +51,7 @@ def segments(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) -
     return Segments(starts, ends, owner)
 
 
-def owned(parts: Segments, window: Intervals) -> dict[str, int]:
+def owner_ns(parts: Segments, window: Intervals) -> dict[str, int]:
     """Return each owner's nanoseconds inside ``window``; they sum to its length exactly."""
     return {name: intersect(parts.of(code), window).total for code, name in enumerate(OWNER_KEYS)}
 
@@ -63,7 +63,7 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
     operation that started first counts. So the result sums exactly to the window's time without idle time.
     """
     own_ns = np.zeros(len(start), np.int64)
-    owned = EMPTY
+    assigned = EMPTY
     for code in range(OWNER_KEYS.index("idle")):
         ops_of_owner = np.flatnonzero(codes == code)
         if not len(ops_of_owner):
@@ -71,9 +71,11 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
         ops_of_owner = ops_of_owner[np.argsort(start[ops_of_owner], kind="stable")]
         reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[ops_of_owner])[:-1]))
         begin = np.maximum(start[ops_of_owner], reach)  # Time that an earlier operation covers does not count.
-        free = subtract(window, owned)
+        free = difference(window, assigned)
         own_ns[ops_of_owner] = _time_before(free, np.maximum(end[ops_of_owner], begin)) - _time_before(free, begin)
-        owned = union(np.concatenate((owned.starts, start[ops_of_owner])), np.concatenate((owned.ends, end[ops_of_owner])))
+        assigned = union(
+            np.concatenate((assigned.starts, start[ops_of_owner])), np.concatenate((assigned.ends, end[ops_of_owner]))
+        )
     return own_ns
 
 

@@ -18,7 +18,7 @@ from sawtooth.analysis.derive.columns import nullable
 from sawtooth.analysis.derive.lost.estimate import UnprofiledEstimate, estimate_unprofiled
 from sawtooth.analysis.derive.lost.evidence import describe
 from sawtooth.analysis.derive.lost.idle import explain
-from sawtooth.analysis.derive.lost.ledger import Segments, owned
+from sawtooth.analysis.derive.lost.ledger import Segments, owner_ns
 from sawtooth.analysis.derive.lost.phases import PhaseSums, phase_sums, phases
 from sawtooth.analysis.derive.lost.schedule import lost_time, schedule_of, totals
 from sawtooth.analysis.derive.lost.sentences import MAX_SENTENCES
@@ -83,7 +83,7 @@ class Losses:
                 self._estimates[device.device] = estimate_unprofiled(
                     events=events, view=view, problem=problem, device=device.device, counted=counted, codes=codes
                 )
-            self._count(part, device, owned(parts, device.window), totals(pieces, lost))
+            self._count(part, device, owner_ns(parts, device.window), totals(pieces, lost))
             sums = phase_sums(events, view, device, pieces, lost, None if part.parts == 1 else part.host_time)
             phases_of_device = self._phases.setdefault(device.device, {})
             for name, added in sums.items():

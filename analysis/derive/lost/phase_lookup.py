@@ -11,7 +11,7 @@ from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import HostFacts, matches_of
 from sawtooth.analysis.derive.lost.host_location import HostLocation
 from sawtooth.analysis.derive.lost.schedule import CODE, Pieces
-from sawtooth.analysis.derive.operators import nearest
+from sawtooth.analysis.derive.operators import nearest_marked_operator
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.knowledge.causes import CAUSES
 from sawtooth.analysis.knowledge.host_names import DATA_FRAME, DATA_MARK, ENGINE_OP
@@ -85,7 +85,7 @@ def _without_closures(events: TraceEvents, own_phase: NDArray[np.int8]) -> NDArr
 
 def _inherit(own_phase: NDArray[np.int8], parent: I64) -> NDArray[np.int8]:
     """Return each entry's value, or the value of its nearest ancestor if the entry has none (-1)."""
-    ancestor = nearest(own_phase >= 0, parent, np.arange(len(own_phase)))
+    ancestor = nearest_marked_operator(own_phase >= 0, parent, np.arange(len(own_phase)))
     return np.where(ancestor >= 0, own_phase[ancestor], own_phase) if len(own_phase) else own_phase.copy()
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import matches_of
-from sawtooth.analysis.derive.lost.schedule import Lost, Pieces
+from sawtooth.analysis.derive.lost.schedule import LostIntervals, Pieces
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.derive.unprofiled.problem import HostView
 from sawtooth.analysis.intervals import EMPTY, Intervals, intersect, union
@@ -64,7 +64,12 @@ def phases(sums: dict[str, PhaseSums], steps: int) -> list[dict[str, Any]]:
 
 
 def phase_sums(
-    events: TraceEvents, view: HostView, device: DeviceSteps, pieces: Pieces, lost: Lost, stretch: Intervals | None = None
+    events: TraceEvents,
+    view: HostView,
+    device: DeviceSteps,
+    pieces: Pieces,
+    lost: LostIntervals,
+    stretch: Intervals | None = None,
 ) -> dict[str, PhaseSums]:
     """Return the sums of every phase over the counted steps of ``device``; empty without counted steps.
 

@@ -12,7 +12,7 @@ from sawtooth.analysis.derive.events import TraceEvents
 from sawtooth.analysis.derive.host import CauseTimeline
 from sawtooth.analysis.derive.lost.ledger import Segments
 from sawtooth.analysis.derive.unprofiled.problem import HostView
-from sawtooth.analysis.derive.unprofiled.waits import Recorded
+from sawtooth.analysis.derive.unprofiled.waits import RecordedSchedule
 from sawtooth.analysis.intervals import Intervals, overlaps
 from sawtooth.analysis.knowledge.causes import CAUSE_KEYS, WAIT_CAUSES
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS, OWNER_KEYS
@@ -56,7 +56,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostIntervals:
     """Lost intervals of one device inside ``window``, sorted and disjoint.
 
     ``owner`` indexes owners.OWNERS.
@@ -72,7 +72,7 @@ class Lost:
 class Pieces:
     """Lost time cut by cause, sorted by start.
 
-    ``gap`` indexes ``Lost``. ``next_op`` is the operation that ended the gap (-1 if there is none). ``host_at`` is the host time
+    ``gap`` indexes ``LostIntervals``. ``next_op`` is the operation that ended the gap (-1 if there is none). ``host_at`` is the host time
     that decides the cause. ``wait_call`` is the waiting call that explains a ``host_sync`` or ``blocking_copy`` piece, else -1.
     """
 
@@ -100,18 +100,18 @@ class Pieces:
         return [getattr(self, column.name) for column in fields(self)]
 
 
-def lost_time(parts: Segments, window: Intervals) -> Lost:
+def lost_time(parts: Segments, window: Intervals) -> LostIntervals:
     """Return the lost segments of a device inside ``window``."""
     is_lost = np.isin(parts.owner, [OWNER_KEYS.index(name) for name in LOST_OWNERS])
     begin, end, index, _ = overlaps(Intervals(parts.starts[is_lost], parts.ends[is_lost]), window)
     order = np.argsort(begin, kind="stable")
-    return Lost(begin[order], end[order], parts.owner[is_lost][index[order]], window)
+    return LostIntervals(begin[order], end[order], parts.owner[is_lost][index[order]], window)
 
 
 def schedule_of(
     events: TraceEvents,
     view: HostView,
-    problem: ReplayProblem | Recorded,
+    problem: ReplayProblem | RecordedSchedule,
     run: Replayed | None,
     timelines: tuple[CauseTimeline, ...] | None = None,
 ) -> Schedule:
@@ -174,7 +174,7 @@ def merge(pieces: Pieces) -> Pieces:
     return replace(nonempty.rows(first), end=nonempty.end[last])
 
 
-def totals(pieces: Pieces, lost: Lost) -> dict[tuple[str, str], int]:
+def totals(pieces: Pieces, lost: LostIntervals) -> dict[tuple[str, str], int]:
     """Return the nanoseconds by (owner, cause)."""
     sums: dict[tuple[str, str], int] = {}
     owner = lost.owner[pieces.gap]

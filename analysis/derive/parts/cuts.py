@@ -29,8 +29,8 @@ from sawtooth.analysis.derive.events import (
 )
 from sawtooth.analysis.derive.host import has_graph_annotations, load_host_facts
 from sawtooth.analysis.derive.modules import MODULE
-from sawtooth.analysis.derive.parts.loading import PartBounds, Spine, load
-from sawtooth.analysis.derive.parts.part import EVER, DerivedPart, complete_recording
+from sawtooth.analysis.derive.parts.loading import PartBounds, SharedData, load
+from sawtooth.analysis.derive.parts.part import ALL_TIMES, DerivedPart, complete_recording
 from sawtooth.analysis.derive.parts.polls import with_polled_waits
 from sawtooth.analysis.derive.steps.device import DeviceSteps, device_steps
 from sawtooth.analysis.derive.steps.host import find_host_steps, marked_steps
@@ -74,7 +74,7 @@ def parts_of(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> Iterator[Der
 class _Cut:
     """A recording's cuts. ``borders`` are the first steps of the second and each later part."""
 
-    spine: Spine
+    spine: SharedData
     host: HostSteps
     devices: list[DeviceSteps]
     left_out: int
@@ -91,7 +91,7 @@ class _Cut:
         tables = [device.table for device in self.devices if len(device.table)]
         begins, ends = tables[0]["start"].to_numpy(np.int64), [table["end"].to_numpy(np.int64) for table in tables]
         opens, closes = first == 0, behind == steps
-        never, ever = EVER.starts[0], EVER.ends[0]
+        never, ever = ALL_TIMES.starts[0], ALL_TIMES.ends[0]
         around_first, around_last = max(first - 1, 0), min(behind, steps - 1)
         return PartBounds(
             steps=slice(first, behind),
@@ -139,10 +139,14 @@ def _cut(con: duckdb.DuckDBPyConnection, analysed: Analysed) -> _Cut | None:
     largest = max(("gpu_ops", "runtime_calls", "cpu_ops"), key=rows.__getitem__)
     begins = tables[0]["start"].to_numpy(np.int64) if largest == "gpu_ops" else host.starts
     borders = _borders(begins, _moments(con, spine.origin_ns, largest, rows[largest], part_count))
-    return _Cut(Spine.of(spine, devices), host, [_narrow(device) for device in devices], left_out, borders) if borders else None
+    return (
+        _Cut(SharedData.of(spine, devices), host, [_compact(device) for device in devices], left_out, borders)
+        if borders
+        else None
+    )
 
 
-def _narrow(device: DeviceSteps) -> DeviceSteps:
+def _compact(device: DeviceSteps) -> DeviceSteps:
     """Return a device's steps in half the memory; they stay in memory while all parts are derived."""
     return replace(device, ops=device.ops.astype(np.int32), op_step=device.op_step.astype(np.int32))
 

@@ -37,7 +37,7 @@ Rows = TypeVar("Rows", GpuOps, Calls, CpuOps)
 
 
 @dataclass(frozen=True)
-class Spine:
+class SharedData:
     """Data that all parts of a recording share.
 
     ``longest_ns`` is the duration of the longest GPU operation. ``first_of_name`` is the start of the first operation of each
@@ -51,11 +51,11 @@ class Spine:
     hulls: dict[int, Intervals]
 
     @staticmethod
-    def of(events: TraceEvents, devices: list[DeviceSteps]) -> Spine:
+    def of(events: TraceEvents, devices: list[DeviceSteps]) -> SharedData:
         """Return the spine of a recording and its devices."""
         gpu = events.gpu
         names, first = np.unique(gpu.name, return_index=True)
-        return Spine(
+        return SharedData(
             origin_ns=events.origin_ns,
             names=events.names,
             longest_ns=int((gpu.end - gpu.start).max()),
@@ -84,7 +84,7 @@ class PartBounds:
 
 def load(
     con: duckdb.DuckDBPyConnection,
-    spine: Spine,
+    spine: SharedData,
     host: HostSteps,
     devices: list[DeviceSteps],
     gpus_left_out: int,
@@ -96,9 +96,9 @@ def load(
     between = _ids_between(con, "runtime_calls", "call_id", origin, bounds.host_view)
     call_ids, calls = _with_others(con, read_calls, "call_id", origin, between, gpu.call)
     op_ids, ops = _operators(con, origin, bounds.host_view, np.concatenate([gpu.cpu_op, calls.cpu_op]))
-    gpu = replace(gpu, call=_places(call_ids, gpu.call), cpu_op=_places(op_ids, gpu.cpu_op))
-    calls = replace(calls, cpu_op=_places(op_ids, calls.cpu_op))
-    ops = replace(ops, parent=_places(op_ids, ops.parent))
+    gpu = replace(gpu, call=_indices_of(call_ids, gpu.call), cpu_op=_indices_of(op_ids, gpu.cpu_op))
+    calls = replace(calls, cpu_op=_indices_of(op_ids, calls.cpu_op))
+    ops = replace(ops, parent=_indices_of(op_ids, ops.parent))
     python_ids, facts = _facts(con, origin, bounds.host_view, call_ids)
     kernels, first = spine.first_of_name
     earlier = kernels[first < bounds.device_time.starts[0]]
@@ -145,7 +145,7 @@ def _hull(device: DeviceSteps, gpu: GpuOps) -> Intervals:
     return union([min(starts)], [max(ends)])
 
 
-def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: Spine, bounds: PartBounds) -> tuple[I64, GpuOps]:
+def _gpu_ops(con: duckdb.DuckDBPyConnection, spine: SharedData, bounds: PartBounds) -> tuple[I64, GpuOps]:
     """Read the operations in the part's view, and the operations that its calls and operators launched."""
     begin, end = (moment + spine.origin_ns for moment in bounds.device_view)
     first, behind = con.execute(
@@ -177,7 +177,7 @@ def _operators(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int
     between = _ids_between(con, "cpu_ops", "cpu_op_id", origin, view)
     ids, ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, between, requested)
     # each pass adds one level of nesting; few operators cross the part's borders
-    while len(missing_ids := _absent(ids, ops.parent)):
+    while len(missing_ids := _missing_ids(ids, ops.parent)):
         more_ids, more_ops = _with_others(con, read_cpu_ops, "cpu_op_id", origin, (0, 0), missing_ids)
         order = np.argsort(ids := np.concatenate([ids, more_ids]), kind="stable")
         ids, ops = ids[order], _join(ops, more_ops, order)
@@ -191,9 +191,9 @@ def _facts(con: duckdb.DuckDBPyConnection, origin: int, view: tuple[int, int], c
     ids = columns_of(
         con, f"SELECT python_call_id AS id FROM python_calls WHERE start_ns < {end} AND start_ns + dur_ns > {begin} ORDER BY 1"
     )["id"].astype(np.int64)
-    call = _places(call_ids, facts.sync_call)
+    call = _indices_of(call_ids, facts.sync_call)
     has_call = call >= 0
-    parent = _places(ids, facts.python_parent)
+    parent = _indices_of(ids, facts.python_parent)
     return ids, replace(facts, python_parent=parent, sync_call=call[has_call], sync_stream=facts.sync_stream[has_call])
 
 
@@ -211,7 +211,7 @@ def _with_others(
     """
     ids = np.arange(*between, dtype=np.int64)
     rows = read(con, origin, f"{key} >= {between[0]} AND {key} < {between[1]}")
-    missing_ids = _absent(ids, requested)
+    missing_ids = _missing_ids(ids, requested)
     if not len(missing_ids):
         return ids, rows
     con.register("wanted", pd.DataFrame({"id": missing_ids}))
@@ -221,15 +221,15 @@ def _with_others(
     return ids[order], _join(rows, more_rows, order)
 
 
-def _absent(ids: I64, requested: I64) -> I64:
+def _missing_ids(ids: I64, requested: I64) -> I64:
     """Return the ids in ``requested`` that are not among the ascending ``ids``.
 
     The result is unique, ascending and without -1.
     """
-    return np.unique(requested[(requested >= 0) & (_places(ids, requested) < 0)]).astype(np.int64)
+    return np.unique(requested[(requested >= 0) & (_indices_of(ids, requested) < 0)]).astype(np.int64)
 
 
-def _places(ids: I64, requested: I64) -> I64:
+def _indices_of(ids: I64, requested: I64) -> I64:
     """Return the index of each ``requested`` id in the ascending ``ids``; -1 if it is not there."""
     if not len(ids):
         return np.full(len(requested), -1, np.int64)

@@ -14,7 +14,7 @@ from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.intervals import Intervals
 from sawtooth.analysis.replay.simulation import NEVER
 
-EVER = Intervals(np.array([NEVER], np.int64), np.array([-NEVER], np.int64))
+ALL_TIMES = Intervals(np.array([NEVER], np.int64), np.array([-NEVER], np.int64))
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,6 @@ def complete_recording(
     return DerivedPart(
         events=events, facts=facts, numbers=Numbers(), host=host, devices=devices,
         windows=[device.window for device in devices], spans={}, gpus_left_out=gpus_left_out,
-        own_gpu=np.ones(len(events.gpu), bool), own_ops=np.ones(len(events.ops), bool), device_time=EVER, host_time=EVER,
+        own_gpu=np.ones(len(events.gpu), bool), own_ops=np.ones(len(events.ops), bool), device_time=ALL_TIMES, host_time=ALL_TIMES,
         steps=slice(None), first=True, last=True, parts=1,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from sawtooth.analysis.derive.host import POLLED
 
 POLL = re.compile(r"^((cuda|hip)(Event|Stream)Query|cu(Event|Stream)Query)$")
 MIN_POLLS = 3  # Fewer polls may not be a loop.
-MIN_NS = 20_000  # A shorter series of polls costs less than the error of its times.
+MIN_SERIES_NS = 20_000  # A shorter series of polls costs less than the error of its times.
 CLOCK_SKEW_NS = 20_000  # The clocks of host and GPU differ by up to this time.
 
 
@@ -58,5 +58,5 @@ def _series(calls: Calls, is_poll: NDArray[np.bool_], work_end: I64) -> tuple[I6
     work_ends = np.sort(work_end)
     after = np.searchsorted(work_ends, calls.start[before_last] - CLOCK_SKEW_NS)
     until = np.searchsorted(work_ends, calls.end[last] + CLOCK_SKEW_NS, side="right")
-    waits = (until > after) & (calls.end[last] - calls.start[first] >= MIN_NS)
+    waits = (until > after) & (calls.end[last] - calls.start[first] >= MIN_SERIES_NS)
     return first[waits], last[waits]

@@ -24,7 +24,7 @@ LIKE_OTHERS = "other FP32 products of this run are faster than the GPU's FP32 un
 Decided = dict[tuple[int, int | None, int | None], TensorCores]  # By kernel, operator and signature.
 
 
-def by_rate(events: TraceEvents, classes: Classes, counts: FlopCounts, peak: float | None, decided: Decided) -> Classes:
+def classes_by_rate(events: TraceEvents, classes: Classes, counts: FlopCounts, peak: float | None, decided: Decided) -> Classes:
     """Return the classes with the tensor-core use that rates prove, or else ``classes`` itself.
 
     ``peak`` is the GPU's FP32 peak in FLOP/s. ``decided`` has the decisions of earlier parts of the recording and is extended, so

@@ -11,7 +11,7 @@ from sawtooth.analysis.derive.classes import Classes, Signatures, classify_opera
 from sawtooth.analysis.derive.flop_counts import FlopCounts, operator_flop_counts
 from sawtooth.analysis.derive.modules import ModuleWork, module_work
 from sawtooth.analysis.derive.parts.part import DerivedPart
-from sawtooth.analysis.derive.parts.product_rates import Decided, by_rate
+from sawtooth.analysis.derive.parts.product_rates import Decided, classes_by_rate
 from sawtooth.analysis.knowledge.owners import TENSOR_CORES_USED
 
 
@@ -38,11 +38,11 @@ class Device:
 def work_of(part: DerivedPart, signatures: Signatures, device: Device, decided: Decided) -> ClassifiedWork:
     """Classify every GPU operation of ``part``, count FLOPs and assign operations to modules.
 
-    ``decided`` is passed on to ``by_rate``.
+    ``decided`` is passed on to ``classes_by_rate``.
     """
     classes = classify_operations(part.events, signatures, device.vendor, device.major)
     flops = operator_flop_counts(part.events, signatures, classes, device.vendor)
-    proven = by_rate(part.events, classes, flops, device.fp32_flop_per_s, decided)
+    proven = classes_by_rate(part.events, classes, flops, device.fp32_flop_per_s, decided)
     if proven is not classes:
         classes, flops = proven, operator_flop_counts(part.events, signatures, proven, device.vendor)
     return ClassifiedWork(

@@ -29,15 +29,17 @@ NUMBER = re.compile(r"\d+")
 UPDATE_NAME = "Optimizer.step#"
 
 # Largest number of optimizers of one class that take turns. More of them are parameter groups, which share one backward pass.
-MAX_TURNS = 8
+MAX_ALTERNATING_OPTIMIZERS = 8
 FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # Matches the kernels of an optimizer that updates all parameters at once.
-TIMES_SPREAD = 0.1  # Largest relative spread of the kernel times of one fused optimizer, which does the same work each time.
-APART = 1.5  # Smallest ratio of the kernel times of two optimizers. A generator and its critic differ by more.
+MAX_KERNEL_TIME_SPREAD = (
+    0.1  # Largest relative spread of the kernel times of one fused optimizer, which does the same work each time.
+)
+MIN_KERNEL_TIME_RATIO = 1.5  # Smallest ratio of the kernel times of two optimizers. A generator and its critic differ by more.
 MIN_ROUNDS = 3  # Smallest number of rounds of kernel times. With two rounds, a pattern may be chance.
 # Steps of one optimizer differ by at most this number of driver calls, such as an event record, or a synchronization at the
 # profile's end.
-CALLS_OFF = 2
-RECORDED = 0.5  # Share of the calls of a marked step. Fewer calls between two marks may come from outside the loop.
+MAX_CALL_DIFFERENCE = 2
+MIN_CALL_SHARE = 0.5  # Share of the calls of a marked step. Fewer calls between two marks may come from outside the loop.
 # Share of a step. Marks with a smaller distance follow each other, because a waiting schedule leaves out at least a whole step.
 JOINED = 0.1
 MIN_CALLS = 10  # The profiler itself makes fewer calls when it starts and stops (3 in 171 traces).
@@ -129,10 +131,10 @@ def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
     """
     rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
     call_counts = np.array([_own_calls(events, row) for row in rows], np.int64)
-    for turns in range(2, min(MAX_TURNS, len(rows) // 2) + 1):
+    for turns in range(2, min(MAX_ALTERNATING_OPTIMIZERS, len(rows) // 2) + 1):
         of_turn = [call_counts[turn::turns] for turn in range(turns)]
-        same_calls = all(np.ptp(part) <= CALLS_OFF for part in of_turn)
-        if same_calls and np.ptp(call_counts) > 2 * CALLS_OFF:
+        same_calls = all(np.ptp(part) <= MAX_CALL_DIFFERENCE for part in of_turn)
+        if same_calls and np.ptp(call_counts) > 2 * MAX_CALL_DIFFERENCE:
             return rows[turns - 1 :: turns]
     turns = _fused_turns(_fused_ns(events, rows))
     return rows[turns - 1 :: turns]
@@ -150,12 +152,12 @@ def _fused_turns(kernel_ns: I64) -> int:
 
     The result is 1 if the times do not show several.
     """
-    for turns in range(2, min(MAX_TURNS, len(kernel_ns) // MIN_ROUNDS) + 1):
+    for turns in range(2, min(MAX_ALTERNATING_OPTIMIZERS, len(kernel_ns) // MIN_ROUNDS) + 1):
         of_turn = [kernel_ns[turn::turns] for turn in range(turns)]
         means = [float(part.mean()) for part in of_turn]
-        if min(means) <= 0 or max(means) < APART * min(means):
+        if min(means) <= 0 or max(means) < MIN_KERNEL_TIME_RATIO * min(means):
             continue
-        if all(np.ptp(part) <= TIMES_SPREAD * mean for part, mean in zip(of_turn, means, strict=True)):
+        if all(np.ptp(part) <= MAX_KERNEL_TIME_SPREAD * mean for part, mean in zip(of_turn, means, strict=True)):
             return turns
     return 1
 
@@ -226,7 +228,7 @@ def _lost_marks(numbers: I64, starts: I64, ends: I64, calls: I64) -> tuple[I64, 
     in_step = np.median(np.searchsorted(calls, ends) - np.searchsorted(calls, starts))
     borders = np.searchsorted(calls, starts, side="right"), np.searchsorted(calls, ends)
     calls_between = np.append(borders[0], len(calls)) - np.insert(borders[1], 0, 0)
-    recorded = calls_between >= max(RECORDED * in_step, MIN_CALLS)
+    recorded = calls_between >= max(MIN_CALL_SHARE * in_step, MIN_CALLS)
     partly = calls_between[1:-1] >= MIN_CALLS
     missing = np.concatenate(([1], np.diff(numbers) - 1, [1]))
     single = np.flatnonzero(recorded[1:-1] & (missing[1:-1] == 1)) + 1

@@ -40,8 +40,8 @@ MIN_LAUNCH_NS, MAX_LAUNCH_NS = 2_000, 9_000  # Measured launch calls took 3.3 to
 # Middle of the measured values, used if a trace has no calls for the calibration.
 DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000
 MIN_SHARE = 0.2  # Host time never shrinks below this share, because the estimate may remove too much.
-SLOWED = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
-LOADING = np.array([key == "data_wait" for key in HOST_CAUSES])
+SLOWED_CAUSES = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
+LOADING_CAUSES = np.array([key == "data_wait" for key in HOST_CAUSES])
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProbl
     """
     host = problem.host
     parts = host.gap_parts.copy()
-    slowed = SLOWED | LOADING if cost.loads_inline else SLOWED
+    slowed = SLOWED_CAUSES | LOADING_CAUSES if cost.loads_inline else SLOWED_CAUSES
     old = parts[:, slowed].sum(axis=1)
     inside = np.where(host.launches, cost.inside_ns, cost.call_ns)
     spent = cost.operator_ns * host.operators + cost.call_ns * host.calls + cost.python_call_ns * host.python_calls

@@ -22,7 +22,7 @@ from sawtooth.analysis.derive.host import (
     matches_of,
 )
 from sawtooth.analysis.derive.steps.device import DeviceSteps
-from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, Recorded, RecordedWaits, latencies, waited_for, waits
+from sawtooth.analysis.derive.unprofiled.waits import PAGEABLE, RecordedSchedule, RecordedWaits, latencies, waited_for, waits
 from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
@@ -134,14 +134,14 @@ def build_problem(
     return ReplayProblem(host, ops, streams, steps.number[chosen], new_cycle, notes=tuple(notes))
 
 
-def recorded_waits(events: TraceEvents, steps: StepTable, facts: HostFacts, view: HostView) -> Recorded:
+def recorded_waits(events: TraceEvents, steps: StepTable, facts: HostFacts, view: HostView) -> RecordedSchedule:
     """Return the GPU operations that every call of ``steps`` waited for."""
     chosen, _ = _choose_steps(events, steps, None, 0)
     call, sync = _calls_of(events, steps, view, chosen)
     ops, _ = _device_ops(events, steps, call)
     wait_ptr, wait_op = waited_for(events, facts, call, sync, ops)
     calls = events.calls
-    return Recorded(
+    return RecordedSchedule(
         RecordedWaits(
             call=call,
             thread=calls.thread[call],

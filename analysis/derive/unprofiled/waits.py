@@ -40,7 +40,7 @@ class RecordedWaits:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedSchedule:
     """The waits and GPU operations of a whole recording, from which the ledger is computed.
 
     A replay needs more data, so it covers only a part of a long recording.

@@ -36,7 +36,7 @@ class Growth(NamedTuple):
     high: float
 
 
-class Law(NamedTuple):
+class GrowthLaw(NamedTuple):
     """How a kernel's time grows: the factor and interval of ``Growth``, and two limits.
 
     ``stream_ns`` is the time to move the kernel's bytes at the memory's full rate (NaN if not known). ``rounds`` is the number of
@@ -50,7 +50,7 @@ class Law(NamedTuple):
     rounds: float = 1.0
 
 
-CONSTANT = Law(1.0, 1.0, 1.0)
+CONSTANT = GrowthLaw(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -64,16 +64,16 @@ class Scale:
     parameter_shapes: frozenset[Shape]
     times: float
 
-    def law(self, row: Any) -> Law:
+    def law(self, row: Any) -> GrowthLaw:
         """Return how a kernel's time grows."""
         if row.category == "communication" or str(row.operator).startswith(PARAMETER_OPERATORS):
             return CONSTANT
         if row.category in ("gemm", "conv", "attention") and isinstance(row.flop_operator, str) and row.flop_dims:
             growth = self._attention_growth(row) if row.category == "attention" else self._product_growth(row)
             if growth is not None:
-                return Law(*growth)
+                return GrowthLaw(*growth)
         if row.category == "gemm" and not isinstance(row.flop_operator, str) and row.blocks > 0:
-            return Law(*self._hidden_product_growth(row))
+            return GrowthLaw(*self._hidden_product_growth(row))
         return self._moving_law(row)
 
     def _attention_growth(self, row: Any) -> Growth | None:
@@ -152,7 +152,7 @@ class Scale:
     def _scaled(self, size: int) -> int:
         return max(round(size * self.times), 1)
 
-    def _moving_law(self, row: Any) -> Law:
+    def _moving_law(self, row: Any) -> GrowthLaw:
         dims = row.dims if isinstance(row.dims, list) else []
         tensors = [tuple(shape) for shape in dims if isinstance(shape, list) and numel(shape) > 1]
         if tensors and all(shape in self.parameter_shapes for shape in tensors):
@@ -164,7 +164,7 @@ class Scale:
         bandwidth = self.gpu.bandwidth_bytes_per_s if self.gpu is not None else None
         fills_gpu = row.kind == "kernel" and elements > threads
         stream_ns = moved_bytes / bandwidth * 1e9 if fills_gpu and moved_bytes and bandwidth else math.nan
-        return Law(*self._with_error(factor), stream_ns, self._rounds(row, tensors))
+        return GrowthLaw(*self._with_error(factor), stream_ns, self._rounds(row, tensors))
 
     def _rounds(self, row: Any, tensors: list[Shape]) -> float:
         """Return the number of elements that each thread processes one after the other, 1 if not known.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from sawtooth.analysis.findings.batch.step import PredictedBatch, host_grows_with_batch, larger_batches
 from sawtooth.analysis.findings.context import RuleContext, once
-from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.acting import acting_passes
 from sawtooth.analysis.findings.policy import LARGER_BATCH
 from sawtooth.analysis.findings.queries.convolution_searches import searching_convolutions
 from sawtooth.analysis.findings.queries.plan_builds import plan_builds
@@ -64,6 +64,6 @@ def _has_other_limit(context: RuleContext, step_ms: float) -> bool:
     return (
         bool(searching_convolutions(context).count or plan_builds(context).count)
         or host_grows_with_batch(context)
-        or acting(context) is not None
+        or acting_passes(context) is not None
         or (feeding is not None and feeding.limits(step_ms))
     )

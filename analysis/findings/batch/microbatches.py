@@ -14,7 +14,7 @@ from sawtooth.analysis.findings.batch.step import kernels_for_batch
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.ranks.pipeline import shortest_ms
 from sawtooth.analysis.replay.edits import Edit, ScaledOps, WithoutCalls, WithoutWaits
-from sawtooth.analysis.replay.whatif import HOSTS_DIFFER
+from sawtooth.analysis.replay.whatif import HOST_LIMITED_STEP_DIFFERENCE
 from sawtooth.analysis.run.job import Pipeline
 
 MICROBATCHES_PER_STAGE = 4  # With this number, the bubble is small (Huang et al., GPipe).
@@ -78,7 +78,7 @@ def fewer_microbatches(context: RuleContext, pipeline: Pipeline, host: HostTime)
 
 def _max_step_ms(pipeline: Pipeline, host: HostTime, microbatches: int) -> float:
     """Return the upper end of the step: unchanged work of the stages, and a slow host."""
-    host_ms = host.ms_for(microbatches / pipeline.microbatches) * (1 + HOSTS_DIFFER)
+    host_ms = host.ms_for(microbatches / pipeline.microbatches) * (1 + HOST_LIMITED_STEP_DIFFERENCE)
     return max(shortest_ms(pipeline.stage_ms, microbatches * pipeline.chunks), host_ms)
 
 
@@ -97,7 +97,7 @@ def _with_fewer(context: RuleContext, pipeline: Pipeline, host: HostTime, microb
     return FewerMicrobatches(
         microbatches,
         rest_ms + max((model_ms + unchanged_ms) / 2, host_ms),
-        rest_ms + max(model_ms, host_ms / (1 + HOSTS_DIFFER)),
+        rest_ms + max(model_ms, host_ms / (1 + HOST_LIMITED_STEP_DIFFERENCE)),
         rest_ms + _max_step_ms(pipeline, host, microbatches),
     )
 

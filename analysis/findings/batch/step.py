@@ -25,7 +25,7 @@ from sawtooth.analysis.findings.batch.sample_loop import sample_loop
 from sawtooth.analysis.findings.recorded.counted_operations import SAME_LAUNCH, launched_by_optimizer, launched_inside
 from sawtooth.analysis.findings.recorded.parameters import Shape, parameters_of
 from sawtooth.analysis.replay.edits import FasterHost, ScaledOps, TimedOps
-from sawtooth.analysis.replay.whatif import RUNS_DIFFER, STEP_OFF, WhatIf
+from sawtooth.analysis.replay.whatif import GPU_LIMITED_STEP_DIFFERENCE, STEP_ERROR, WhatIf
 from sawtooth.analysis.units import in_memory, in_words
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _filling_overlap(context: RuleContext) -> Overlap | None:
     filled_ms = overlap.filled_ns.sum() / 1e6 / max(context.work["step"].nunique(), 1)
     if not replayed_ms or not best_ms or filled_ms < MIN_FILLED_SHARE * best_ms:
         return None
-    return overlap if replayed_ms < (1 - RUNS_DIFFER) * filled_ms else None
+    return overlap if replayed_ms < (1 - GPU_LIMITED_STEP_DIFFERENCE) * filled_ms else None
 
 
 class _StepRange(NamedTuple):
@@ -186,13 +186,13 @@ def _step(
     if len(scaled_ms) < len(edits) or not present_ms:
         return None
     ms, low, high = scaled_ms
-    error_ms = STEP_OFF * ms
+    error_ms = STEP_ERROR * ms
     low_ratio, high_ratio = ((edge or best.ms) / best.ms for edge in (best.reading.low, best.reading.high))
-    max_ms = (max(high, ms) + error_ms) * max(high_ratio, 1 + RUNS_DIFFER)
+    max_ms = (max(high, ms) + error_ms) * max(high_ratio, 1 + GPU_LIMITED_STEP_DIFFERENCE)
     if slow_host > 1:  # Less work does not take longer.
-        max_ms = min(max_ms, best.ms * max(high_ratio, 1 + RUNS_DIFFER))
+        max_ms = min(max_ms, best.ms * max(high_ratio, 1 + GPU_LIMITED_STEP_DIFFERENCE))
     host_limits = fast_host_ms is not None and best.ms * fast_host_ms / present_ms < (1 - MIN_HOST_SHARE) * ms
-    return _StepRange(ms, (min(low, ms) - error_ms) * min(low_ratio, 1 - RUNS_DIFFER), max_ms, host_limits)
+    return _StepRange(ms, (min(low, ms) - error_ms) * min(low_ratio, 1 - GPU_LIMITED_STEP_DIFFERENCE), max_ms, host_limits)
 
 
 def _step_at_host_speed_ms(whatif: WhatIf, host_factor: float, edit: TimedOps | None = None) -> float | None:

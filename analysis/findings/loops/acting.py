@@ -56,7 +56,7 @@ _LOADS = "SELECT start_ns FROM named_cpu_ops WHERE starts_with(name, ?) ORDER BY
 
 
 @dataclass(frozen=True)
-class Acting:
+class ActingPasses:
     """The passes in which the policy acts.
 
     ``passes`` is the number of passes in the recording. ``spans`` are the times (absolute ns) from the first pass after an update
@@ -80,7 +80,7 @@ class Acting:
 
 
 @once
-def acting(context: RuleContext) -> Acting | None:
+def acting_passes(context: RuleContext) -> ActingPasses | None:
     """Return the passes in which a policy acts, None for loops without such passes."""
     recording, device = context.recording, context.rank.device
     if not recording.named(f"^{AUTOGRAD_NODE}") or not recording.named("(?i)DtoH|DeviceToHost"):
@@ -152,8 +152,8 @@ def _rows(operator: str, dims: list[Any]) -> int:
     return shape[0] if isinstance(shape, list) and shape and isinstance(shape[0], int) else 0
 
 
-def _acting_passes(context: RuleContext, launches: pd.DataFrame, parts: pd.DataFrame, is_acting: np.ndarray) -> Acting:
-    """Return the result of ``acting``, where ``is_acting`` marks the acting passes among ``parts``."""
+def _acting_passes(context: RuleContext, launches: pd.DataFrame, parts: pd.DataFrame, is_acting: np.ndarray) -> ActingPasses:
+    """Return the result of ``acting_passes``, where ``is_acting`` marks the acting passes among ``parts``."""
     spans = _acting_spans(parts, is_acting)
     begin, end = (np.array(edge, np.int64) for edge in zip(*spans, strict=True))
     ops = launches[_are_inside(launches["start_ns"].to_numpy(np.int64), begin, end)]
@@ -166,7 +166,7 @@ def _acting_passes(context: RuleContext, launches: pd.DataFrame, parts: pd.DataF
         ((begin > _first_launch(updates, start, end)) & (begin >= start) & (begin < end)).any()
         for start, end in zip(steps["host_start_ns"], steps["host_end_ns"], strict=True)
     )
-    return Acting(
+    return ActingPasses(
         int(is_acting.sum()), len(spans), tuple(spans), frozenset(acting_calls["call_id"].tolist()), frozenset(ops["gpu_op_id"].tolist()),
         first_ops, acts_after_update,
     )  # fmt: skip
@@ -212,14 +212,14 @@ def without_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
 
     The environment needs each action, so a change to the update cannot remove the reads, launches and Python work of acting.
     """
-    acts = acting(context) if evidence.edits else None
+    acts = acting_passes(context) if evidence.edits else None
     if acts is None:
         return evidence
     edits = [remaining for edit in evidence.edits if (remaining := _remaining_edit(context, edit, acts)) is not None]
     return replace(evidence, edits=tuple(edits)) if edits else None
 
 
-def _remaining_edit(context: RuleContext, edit: Edit, acts: Acting) -> Edit | None:
+def _remaining_edit(context: RuleContext, edit: Edit, acts: ActingPasses) -> Edit | None:
     """Return the part of ``edit`` outside the acting passes, None if nothing remains."""
     match edit:
         case AsGraph():
@@ -253,7 +253,7 @@ def _all_calls(context: RuleContext) -> tuple[int, ...]:
 
 def share_outside_acting(context: RuleContext, cause: str) -> float:
     """Return the share of the time lost to ``cause`` outside acting passes, 1 without acting."""
-    acts = acting(context)
+    acts = acting_passes(context)
     if acts is None:
         return 1.0
     rows = context.recording.rows(

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.ranks.collectives import step_labels
-from sawtooth.analysis.ranks.heatmap import Stalls, rank_steps, stalls
+from sawtooth.analysis.ranks.heatmap import RankStalls, rank_steps, stalls
 
 # Layers of a forward pass. A layer without a sequence number records no graph for a backward pass.
 _LAYERS = r"^aten::(conv[123]d|linear|layer_norm|batch_norm|scaled_dot_product_attention|embedding)$"
@@ -18,7 +18,7 @@ WHERE o.start_ns < t.host_end_ns AND (o.kind = 'annotation' AND regexp_matches(o
 GROUP BY t.step"""
 
 
-def alone_longer(context: RuleContext) -> Stalls | None:
+def alone_longer(context: RuleContext) -> RankStalls | None:
     """Return the few profiled steps in which the analysed rank takes longer while the other ranks wait.
 
     None in a run of one rank, or if there are no such steps.

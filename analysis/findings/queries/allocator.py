@@ -29,7 +29,7 @@ MIN_FREE_SHARE = 0.1
 MIN_UNCACHED_SHARE = 0.5
 NEW_TENSORS = ("aten::empty", "aten::mm", "aten::addmm", "aten::bmm")  # Operators that need memory for each result.
 
-KEPT_TENSORS = (
+RETAINED_TENSORS = (
     "the reference that keeps tensors of each step",
     ": append loss.detach() instead of loss, clear lists of outputs, limit caches.",
 )

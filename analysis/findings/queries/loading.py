@@ -11,7 +11,7 @@ from sawtooth.analysis.derive.host_only import LOADS_IN_WORKERS
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loader_limits import FEWER_BYTES
 from sawtooth.analysis.findings.model import Row
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.calls import CountedEvents, frames
 from sawtooth.analysis.metrics.loader_rate import Feeding, cores_of, first_read_of, sample_cost, workers_time
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
@@ -127,7 +127,7 @@ def max_gain_ms(context: RuleContext) -> float | None:
     if best.ms is None or context.whatif is None:
         return None
     saved = best.ms - max(context.whatif.least_ms(best, ()), shortest_loading_ms(context.run.manifest.facts))
-    return saved if context.share(saved) >= FEW_LINES.share else None
+    return saved if context.share(saved) >= FEW_LINES_TO_CHANGE.share else None
 
 
 def loads_in_workers(context: RuleContext) -> bool:

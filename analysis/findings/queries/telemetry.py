@@ -10,7 +10,7 @@ from sawtooth.analysis.telemetry.representativeness import SHORT_KERNEL_NS
 from sawtooth.ingest.quantities.throttling import ReasonKind
 
 
-def throttled_bands(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
+def throttled_spans(context: RuleContext, *kinds: ReasonKind) -> tuple[list[ThrottleBand], float]:
     """Return the bands with clocks reduced for ``kinds`` of reasons, and their share of the sampled time."""
     telemetry = context.telemetry
     if telemetry is None:

@@ -50,7 +50,7 @@ def _numbers_in(first: I64, last: I64) -> I64:
     return np.repeat(first - np.cumsum(length) + length, length) + np.arange(length.sum())
 
 
-class Keys:
+class RowsByKey:
     """Rows that can be looked up by an integer key."""
 
     def __init__(self, key: I64, rows: I64) -> None:
@@ -88,7 +88,7 @@ class CountedLaunches:
         ).fetchnumpy()
         self._nodes, outermost = nodes["cpu_op_id"].astype(np.int64), nodes["depth"] == 0
         self._outermost_nodes = self._nodes[outermost]
-        self._nodes_of_sequence = Keys(self._ops.sequence[self._nodes], self._nodes)
+        self._nodes_of_sequence = RowsByKey(self._ops.sequence[self._nodes], self._nodes)
         self._launched_by, self._launched_at = _launches(recording, gpu_ops)
 
     def by(self, operators: I64) -> I64:
@@ -153,10 +153,10 @@ def _host_intervals(recording: Recording) -> HostIntervals:
     )
 
 
-def _launches(recording: Recording, gpu_ops: I64) -> tuple[Keys, Moments]:
+def _launches(recording: Recording, gpu_ops: I64) -> tuple[RowsByKey, Moments]:
     """Return the positions in ``gpu_ops`` by launching operator, and by moment of the launch."""
     if not len(gpu_ops):
-        return Keys(gpu_ops, gpu_ops), Moments(np.zeros(0, np.int32), gpu_ops, gpu_ops)
+        return RowsByKey(gpu_ops, gpu_ops), Moments(np.zeros(0, np.int32), gpu_ops, gpu_ops)
     columns = recording.cursor.execute(
         "SELECT g.gpu_op_id, coalesce(g.cpu_op_id, $1)::BIGINT AS cpu_op_id, coalesce(c.thread_id, $1)::INTEGER AS thread_id, "
         "coalesce(c.start_ns, $1)::BIGINT AS start_ns FROM gpu_ops g LEFT JOIN runtime_calls c USING (call_id) "
@@ -167,4 +167,4 @@ def _launches(recording: Recording, gpu_ops: I64) -> tuple[Keys, Moments]:
     operator, thread = columns["cpu_op_id"][row], columns["thread_id"][row]
     with_operator, with_call = np.flatnonzero(operator != NO_ID), np.flatnonzero(thread != NO_ID)
     start_ns = columns["start_ns"][row]
-    return Keys(operator[with_operator], with_operator), Moments(thread[with_call], start_ns[with_call], with_call)
+    return RowsByKey(operator[with_operator], with_operator), Moments(thread[with_call], start_ns[with_call], with_call)

@@ -32,14 +32,14 @@ def with_own_places(recording: Recording, device: int, finding: Finding) -> Find
     if calls:
         parameters = {"device": device, "causes": list(finding.explains.causes), "calls": list(calls)}
         return replace(finding, places=tuple((int(start), int(end)) for start, end in recording.rows(_IN_CALLS, parameters)))
-    return replace(finding, places=_stretches(recording, device, operations)) if operations else finding
+    return replace(finding, places=_operation_groups(recording, device, operations)) if operations else finding
 
 
 def _calls(finding: Finding, *kinds: type[WithoutWaits | WithoutCalls | WithoutHostCause]) -> tuple[int, ...]:
     return tuple(call for edit in finding.edits if isinstance(edit, kinds) for call in edit.calls or ())
 
 
-def _stretches(recording: Recording, device: int, operations: set[int]) -> tuple[tuple[int, int], ...]:
+def _operation_groups(recording: Recording, device: int, operations: set[int]) -> tuple[tuple[int, int], ...]:
     """Return start and end of each group of consecutive ``operations`` on the device."""
     ids, starts, ends = np.array(recording.rows(_OPERATIONS, {"device": device}), np.int64).reshape(-1, 3).T
     is_own = np.isin(ids, np.array(sorted(operations), np.int64))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.communication import calls_inside, collective_evidence, collectives, with_pass_numbers
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -112,6 +112,6 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     requires=("steps",),
     explains=Explains(sets=("gradient_sync",)),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
     part_of="exposed-communication",
 )

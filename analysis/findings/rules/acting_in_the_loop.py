@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loops.acting import Acting, acting, share_outside_acting
+from sawtooth.analysis.findings.loops.acting import ActingPasses, acting_passes, share_outside_acting
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.replay.edits import WithoutCalls, WithoutHostCause
@@ -50,7 +50,7 @@ MORE_ENVIRONMENTS = Action(
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if acting takes a relevant share of the step."""
-    acts = acting(context)
+    acts = acting_passes(context)
     if acts is None or context.step_ms is None:
         return
     calls = tuple(sorted(acts.calls))
@@ -81,7 +81,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _how_often(acts: Acting) -> str:
+def _how_often(acts: ActingPasses) -> str:
     """Return the number of passes between two updates, in words."""
     passes = round(acts.per_round)
     return (

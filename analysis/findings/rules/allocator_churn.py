@@ -30,8 +30,8 @@ from typing import NamedTuple
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
-from sawtooth.analysis.findings.queries.allocator import DETACHED, GIVES_BACK, KEPT_TENSORS, DriverCalls, driver_calls
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
+from sawtooth.analysis.findings.queries.allocator import DETACHED, GIVES_BACK, RETAINED_TENSORS, DriverCalls, driver_calls
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_memory, in_words
@@ -121,7 +121,11 @@ def _reason_of_calls(driver: DriverCalls) -> _ReasonOfCalls:
     if driver.only_takes and not driver.fragmented:
         return _ReasonOfCalls(
             f"Memory grows: every step takes more memory in {driver.all.count:.0f} driver calls, and none returns any",
-            Action("Find", KEPT_TENSORS[0], f"{KEPT_TENSORS[1]} Larger inputs than in any earlier step have the same effect."),
+            Action(
+                "Find",
+                RETAINED_TENSORS[0],
+                f"{RETAINED_TENSORS[1]} Larger inputs than in any earlier step have the same effect.",
+            ),
             "None, unless other code reads the stored values.",
             DETACHED,
         )
@@ -172,5 +176,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"allocations"},
     explains=Explains(("allocator",)),
     requires=("steps",),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

@@ -22,7 +22,7 @@ import numpy as np
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls_ms
 from sawtooth.analysis.findings.queries.host_reads import nan_checks
 from sawtooth.analysis.findings.recorded.counted_operations import AUTOGRAD_NODE, evidence_of, ms_per_step
@@ -107,5 +107,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("launch_bound", "host_sync"), called="autograd's anomaly detection"),
     requires=("steps",),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

@@ -25,7 +25,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.policy import CALL_TO_CHECK
 from sawtooth.analysis.findings.queries.attention import fusing_edits, unfused_attention_rows
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import passes
@@ -130,5 +130,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("attention",)),
     requires=("steps", "shapes", "gpu"),
-    threshold=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_CHECK,
 )

@@ -23,7 +23,7 @@ import pandas as pd
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.passes import passes
 from sawtooth.analysis.run.model import Action, CodeChange
 
@@ -72,5 +72,5 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES | {"shapes"},
     requires=("steps", "shapes"),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.builders import wait_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.host_reads import (
     GIVE_OUTPUT_SIZE,
     MASK_OPERATORS,
@@ -61,5 +61,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("host_sync",), called="boolean masks, whose size the host waits for", sets=("reads",)),
     requires=("steps",),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

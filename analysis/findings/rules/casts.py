@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CHOICE
+from sawtooth.analysis.findings.policy import CHOICE_WITH_COSTS
 from sawtooth.analysis.findings.queries.communication import FSDP
 from sawtooth.analysis.findings.recorded.counted_operations import select_rows
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -78,5 +78,5 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES | {"shapes"},
     requires=("steps", "shapes"),
-    threshold=CHOICE,
+    threshold=CHOICE_WITH_COSTS,
 )

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import severity_of
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Judgement, Rule, finding_from
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.copies import (
     FEWER_CHECKPOINTS_RISK,
     SAVE_ASYNC,
@@ -86,7 +86,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield a finding if checkpoints between steps take a relevant share of a run without GPU work."""
     host = result.host
     saving_ms = dict(host.parts.apart_ms).get("checkpoint", 0.0) if host is not None and host.parts is not None else 0.0
-    if host is None or not host.steps or saving_ms < ONE_LINE.share * host.total_ms:
+    if host is None or not host.steps or saving_ms < ONE_LINE_TO_CHANGE.share * host.total_ms:
         return
     advice = Advice(
         f"Checkpoints between training steps take {in_words(saving_ms)} of each {in_words(host.total_ms)} step on average",
@@ -105,6 +105,6 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("host_sync", "python_host"), called="checkpoints in the loop"),
     requires=("steps",),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
     host_check=check_host,
 )

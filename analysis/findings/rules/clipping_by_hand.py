@@ -24,7 +24,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.weight_average import averaging_kernels
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.passes import SCALING_OPERATORS, backward_op_ids, first_shape, merged_body_edits
 from sawtooth.analysis.findings.recorded.counted_operations import (
     count_in_words,
@@ -121,5 +121,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(("launch_bound",), called="gradients clipped one by one"),
     requires=("steps", "shapes"),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

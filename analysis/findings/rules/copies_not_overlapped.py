@@ -20,9 +20,9 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.copies import batch_transfer_note, copies
-from sawtooth.analysis.knowledge.hardware import LINK_FULL
+from sawtooth.analysis.knowledge.hardware import LINK_LIMIT_SHARE
 from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes, in_words
@@ -56,7 +56,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     lost_ms = min(exposed_ms, inputs.ms)
     if not len(inputs.frame) or context.is_negligible(lost_ms):
         return
-    if context.share(inputs.ms) >= LINK_FULL:
+    if context.share(inputs.ms) >= LINK_LIMIT_SHARE:
         return  # The step cannot be shorter than these copies, with or without overlap.
     bytes_per_step = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
     yield Evidence(
@@ -82,5 +82,5 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES,
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
 )

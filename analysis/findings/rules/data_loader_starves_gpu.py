@@ -47,7 +47,7 @@ from sawtooth.analysis.findings.loading.workers import (
     workers_for,
 )
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.loading import (
     COMPUTE_LESS_ON_CPU,
     best_workers,
@@ -61,7 +61,7 @@ from sawtooth.analysis.findings.queries.loading import (
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause
-from sawtooth.analysis.run.loading import host_parts, loader_rates, starts_ms
+from sawtooth.analysis.run.loading import host_parts, loader_rates, worker_starts_ms
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.loading import MAX_WORKERS_PER_CORE, SEVERAL_CORES, UNSHARED_WORKERS, predict
@@ -75,12 +75,12 @@ COPIES_RISK = (
 LOADING_LIMIT_NOTE = " {workers} {ms} to load the samples of a step, so the step cannot become shorter."
 FED_NOTE = "Predicted without the wait for batches, but not faster than the workers deliver samples."
 NOT_TIMED_NOTE = "Samples were not timed (`sawtooth run` does it), so the needed number of workers is unknown."
-HARDLY_SHORTER_NOTE = "At the measured time per sample, more workers hardly shorten the step."
+SMALL_GAIN_NOTE = "At the measured time per sample, more workers hardly shorten the step."
 SHARED_CORES_NOTE = " If the training computes on the CPU, it shares the host's cores with the loader."
-CROWDED_FACTOR = (
+SHARED_CORES_FACTOR = (
     2.0  # Upper bound of the step relative to its prediction (on one crowded host: predicted 70 ms, measured 133 ms).
 )
-TOO_CROWDED_NOTE = "Not predicted: workers would take cores from the training, and a step may take as long as now."
+TOO_FEW_CORES_NOTE = "Not predicted: workers would take cores from the training, and a step may take as long as now."
 PINNING_NOTE = "Not predicted: the trace does not show how long a batch takes with other pinning or without it."
 ALWAYS_FED_NOTE = "Predicted by the replay without the waits for the loader, as if the loader always kept up."
 UNPROFILED_NOTE = "This is an upper limit. A profile would show how long a step takes without waiting for batches."
@@ -199,12 +199,12 @@ def _loading_limit_note(workers: int, edit: WithoutHostCause) -> str:
 def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield a finding if the loop of a run without GPU work waits for batches."""
     step_ms, facts = result.metrics["best_step_time_ms"].value, result.manifest.facts
-    waits_ms = host_parts(result).get(HOST_LOADING, 0.0) - starts_ms(result)  # Another rule reports the starts.
+    waits_ms = host_parts(result).get(HOST_LOADING, 0.0) - worker_starts_ms(result)  # Another rule reports the starts.
     if not step_ms:
         return
     if not waits_ms and result.host is None:
         yield from _loop_at_loader_rate(facts, step_ms)
-    if waits_ms < FEW_LINES.share * step_ms:
+    if waits_ms < FEW_LINES_TO_CHANGE.share * step_ms:
         return
     workers = int(facts.loader_workers or 0)
     inline = not workers if result.host is None or facts.loader_workers is not None else result.host.loads_inline
@@ -213,7 +213,7 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     limit_clause, limit_action = loader_limit(facts, result.telemetry.host) or ("", COMPUTE_LESS_ON_CPU)
     no_core = limit_action is ASK_FOR_CORES
     enough, after_ms, low_ms = enough_workers(cost, facts, rest_ms, inline) if cost is not None else (None, None, None)
-    high_ms = CROWDED_FACTOR * after_ms if after_ms is not None else math.inf
+    high_ms = SHARED_CORES_FACTOR * after_ms if after_ms is not None else math.inf
     is_crowded = no_core or (not inline and workers_crowd_training(result))
     if is_crowded:
         enough = after_ms = None
@@ -231,11 +231,11 @@ def check_host(result: RunResult) -> Iterator[Finding]:
     else:
         action = with_more_advice(workers_action(inline, enough, workers), workers_needed(facts, after_ms or rest_ms))
         changes = (num_workers_change(0 if inline else workers, enough),)
-    gains = after_ms is not None and after_ms < (1 - FEW_LINES.share) * step_ms and not has_enough
+    gains = after_ms is not None and after_ms < (1 - FEW_LINES_TO_CHANGE.share) * step_ms and not has_enough
     is_sure = gains and high_ms < step_ms
     predicted_ms = after_ms if is_sure else None
-    gain_note = FED_NOTE if is_sure else TOO_CROWDED_NOTE
-    no_gain_note = NOT_TIMED_NOTE if cost is None else HARDLY_SHORTER_NOTE
+    gain_note = FED_NOTE if is_sure else TOO_FEW_CORES_NOTE
+    no_gain_note = NOT_TIMED_NOTE if cost is None else SMALL_GAIN_NOTE
     yield Finding(
         rule=RULE.slug,
         severity=severity_of(waits_ms / step_ms),
@@ -292,6 +292,6 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"telemetry", "host_telemetry", "loader_timing"},
     explains=Explains(("data_wait",), sets=("loader",)),
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
     host_check=check_host,
 )

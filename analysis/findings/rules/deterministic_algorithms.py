@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 _FILLS = (
@@ -70,5 +70,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("launch_bound",), called="fills of new memory"),
     requires=("steps",),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

@@ -30,7 +30,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import SHORTEST_KERNEL_NS
 from sawtooth.analysis.findings.loops.weight_average import averaging_kernels
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CHOICE
+from sawtooth.analysis.findings.policy import CHOICE_WITH_COSTS
 from sawtooth.analysis.findings.queries.chains import LOSS, compiling_edits, fusable_groups, fused_ns, graph_kernels
 from sawtooth.analysis.findings.queries.plan_builds import AFTER_LOADING, loads_code
 from sawtooth.analysis.findings.queries.recurrent import LAYER_OPERATORS, recurrent_layer
@@ -147,6 +147,6 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(topics=frozenset({"choice"}), sets=("compile",)),
     requires=("steps", "torch.compile"),
-    threshold=CHOICE,
+    threshold=CHOICE_WITH_COSTS,
     same_work_as="smaller findings",
 )

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.policy import CALL_TO_CHECK
 from sawtooth.analysis.findings.queries.communication import collective_evidence, collectives, overlap_delay_share
 from sawtooth.analysis.replay.edits import TimedOps
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -81,6 +81,6 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES,
     requires=("steps",),
-    threshold=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_CHECK,
     part_of="exposed-communication",
 )

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Relation, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.communication import calls_inside, collective_evidence, collectives
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
@@ -96,7 +96,7 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES | {"allocations", "telemetry"},
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
     part_of="exposed-communication",
     comes_before=(
         Relation(

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.calls import frames
 from sawtooth.analysis.findings.recorded.source_lines import dominant_line
 from sawtooth.analysis.replay.edits import WithoutHostCause
@@ -72,5 +72,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"python_stacks"},
     explains=Explains(("python_host",), called="Python's garbage collection"),
     requires=("steps", "stacks"),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

@@ -23,7 +23,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.communication import calls_inside, collective_evidence, collectives, overlap_delay_share
 from sawtooth.analysis.replay.edits import Edit, MoreLaunches, TimedOps
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -64,9 +64,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     exposed_ms = float(after["exposed_ns"].sum()) / steps / 1e6
     edits = _overlap_edits(context, after)
     predicted_ms = context.predict_ms(edits) if edits else None
-    gains = predicted_ms is not None and context.share(context.step_ms - predicted_ms) >= FEW_LINES.share
+    gains = predicted_ms is not None and context.share(context.step_ms - predicted_ms) >= FEW_LINES_TO_CHANGE.share
     calls_ms = 0.0 if gains else _calls_ms(context)
-    if not gains and calls_ms < FEW_LINES.share * (context.rank.best.profiled.value or 0.0):
+    if not gains and calls_ms < FEW_LINES_TO_CHANGE.share * (context.rank.best.profiled.value or 0.0):
         return
     cost_clause = (
         f"{in_words(exposed_ms)} that nothing overlaps" if gains else f"{in_words(calls_ms)} of the profiled host's time"
@@ -126,6 +126,6 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES,
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
     part_of="exposed-communication",
 )

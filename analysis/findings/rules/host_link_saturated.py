@@ -25,7 +25,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.queries.calls import CountedEvents
 from sawtooth.analysis.findings.queries.copies import batch_transfer_note, copies
-from sawtooth.analysis.knowledge.hardware import LINK_FULL, Link, link_of
+from sawtooth.analysis.knowledge.hardware import LINK_LIMIT_SHARE, Link, link_of
 from sawtooth.analysis.replay.edits import Edit, ScaledOps
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_bytes
@@ -106,9 +106,9 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding for the more used direction if it is in use for LINK_FULL of the step."""
     link = link_of(context.rank.gpu.name, "host") if context.rank.gpu is not None else None
     use = max((_link_use(context, direction, link) for direction in (FROM_HOST, TO_HOST)), key=lambda use: use.share)
-    if use.copying_share >= LINK_FULL:
+    if use.copying_share >= LINK_LIMIT_SHARE:
         yield _evidence_of_copies(context, use, link)
-    elif use.sampled_share >= LINK_FULL and link is not None:
+    elif use.sampled_share >= LINK_LIMIT_SHARE and link is not None:
         title = f"The link to the host is full: {use.sampled_bps / 1e9:.3g} of the {link.gb_s:g} GB/s of {link.name} are in use {use.direction.name}"
         yield _evidence(title, use, "Not predicted: the copies in the profiled steps are not this traffic.")
 

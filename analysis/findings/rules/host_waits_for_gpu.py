@@ -25,12 +25,12 @@ from dataclasses import replace
 from sawtooth.analysis.findings.builders import wait_evidence, without_reads
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import WARNING_SHARE
-from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.acting import acting_passes
 from sawtooth.analysis.findings.loops.gradient_norms import CLIP_IN_ONE_CALL, NORM_IN_ONE_CALL, norm_reads, with_clipping
 from sawtooth.analysis.findings.loops.read_code import CHANGES, COPY_FEWER_TENSORS, TEST_END_LESS_OFTEN, WAIT_FOR_EARLIER_STEP
 from sawtooth.analysis.findings.loops.replayed_graphs import replayed_graphs
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls_ms
 from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
 from sawtooth.analysis.findings.queries.copies import checkpoint_calls
@@ -120,7 +120,7 @@ _CALLS_IN_COUNTED_STEPS = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield one finding for all waits together, with a row of evidence for each place."""
-    if context.share(context.lost_ms("host_sync")) < ONE_LINE.share:
+    if context.share(context.lost_ms("host_sync")) < ONE_LINE_TO_CHANGE.share:
         yield from _evidence_preventing_a_graph(context)
         return
     rows = context.recording.rows(_WAITS, [context.rank.device])
@@ -163,7 +163,7 @@ def _with_clipping(context: RuleContext, evidence: Evidence) -> Evidence:
 
 def _acting_calls(context: RuleContext) -> frozenset[int]:
     """Return the calls in which a policy acts. These must wait, because the environment needs the actions."""
-    acts = acting(context)
+    acts = acting_passes(context)
     return acts.calls if acts is not None else frozenset()
 
 
@@ -296,5 +296,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("host_sync",), sets=("reads",)),
     requires=("steps",),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

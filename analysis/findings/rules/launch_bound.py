@@ -28,7 +28,7 @@ from sawtooth.analysis.findings.actions import optimizers
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.generation import Generation, generated_tokens
 from sawtooth.analysis.findings.judging import WARNING_SHARE
-from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting, share_outside_acting
+from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting_passes, share_outside_acting
 from sawtooth.analysis.findings.loops.graph_code import (
     BY_HAND,
     CAPTURABLE,
@@ -199,7 +199,7 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
         return _GraphAdvice(STAGES_FIX, STAGES_NOTE, "", STAGES_CHANGES, ())
     if tokens is not None:
         return _GraphAdvice(TOKEN_FIX, TOKEN_NOTE, edits=(AsGraph(first_ops=tokens.first_ops),))
-    acts = acting(context)
+    acts = acting_passes(context)
     if acts is not None:
         graphs = () if acts.acts_after_update else (AsGraph(first_ops=acts.updates),)
         return _GraphAdvice(UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, (BY_HAND,), graphs)

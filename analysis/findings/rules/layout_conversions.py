@@ -30,7 +30,7 @@ from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import DEPTHWISE, NORMS, channel_counts, channels_last_edits
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.policy import CALL_TO_CHECK
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, select_rows
 from sawtooth.analysis.replay.edits import Edit, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -182,5 +182,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("layout",)),
     requires=("steps", "shapes", "gpu"),
-    threshold=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_CHECK,
 )

@@ -24,7 +24,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.passes import merged_body_edits, passes
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -139,5 +139,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("launch_bound",), called="a loop over the rows of a tensor"),
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
 )

@@ -26,7 +26,7 @@ from typing import Any
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import flop_work, retimed_products
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.policy import CALL_TO_CHECK
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.knowledge.hardware import GpuPeaks
 from sawtooth.analysis.knowledge.kernel_time import estimate
@@ -90,5 +90,5 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES | {"shapes", "gpu_peaks"},
     requires=("steps", "shapes", "gpu"),
-    threshold=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_CHECK,
 )

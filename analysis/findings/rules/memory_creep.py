@@ -21,7 +21,7 @@ from itertools import pairwise
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
-from sawtooth.analysis.findings.queries.allocator import DETACHED, KEPT_TENSORS
+from sawtooth.analysis.findings.queries.allocator import DETACHED, RETAINED_TENSORS
 from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_memory
@@ -52,7 +52,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"Memory grows by {in_memory(growth_per_step)} with every step{end_clause}",
-            Action("Find", *KEPT_TENSORS),
+            Action("Find", *RETAINED_TENSORS),
             note="This does not change the step time, but the run ends when memory is full.",
             risk="None, unless other code reads the stored values.",
             changes=DETACHED,

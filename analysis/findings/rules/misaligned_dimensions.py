@@ -29,7 +29,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import retimed_products
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.policy import CALL_TO_CHECK
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.knowledge.dtypes import FIRST_OPERAND
 from sawtooth.analysis.knowledge.tensor_cores import ALIGNMENT_16_BIT, misaligned_rows
@@ -266,5 +266,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("padding",)),
     requires=("steps", "shapes", "gpu"),
-    threshold=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_CHECK,
 )

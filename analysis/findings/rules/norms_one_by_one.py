@@ -24,7 +24,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.weight_average import averaging_kernels
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Relation, Rule, operations_of
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.host_reads import READ_OPERATORS, ops_only_for_reads, waiting_calls
 from sawtooth.analysis.findings.queries.passes import SCALING_OPERATORS, backward_op_ids, first_shape
 from sawtooth.analysis.findings.recorded.counted_operations import (
@@ -123,7 +123,7 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(("launch_bound",), called="norms of single parameters"),
     requires=("steps", "shapes"),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
     comes_before=(
         Relation(
             "elementwise-chains", "“{title}” comes first, because both findings count some of its kernels.", _shares_kernels

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.actions import function_of
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors
 from sawtooth.analysis.findings.recorded.source_lines import first_user_line
 from sawtooth.analysis.replay.edits import MoreLaunches, WithoutHostCause
@@ -104,5 +104,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("host_compute",), called="operators on CPU tensors"),
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
 )

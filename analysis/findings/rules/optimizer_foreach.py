@@ -20,7 +20,7 @@ from sawtooth.analysis.findings.actions import FUSED_ON_GPU, OPTIMIZER, optimize
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import fused_optimizer_edit
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -80,5 +80,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(sets=("optimizer",)),
     requires=("steps",),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

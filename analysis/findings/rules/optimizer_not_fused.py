@@ -33,7 +33,7 @@ from sawtooth.analysis.findings.actions import (
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import fused_optimizer_edit
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.chains import captured_after_updates, graph_kernels
 from sawtooth.analysis.findings.recorded.counted_operations import (
     count_in_words,
@@ -44,7 +44,7 @@ from sawtooth.analysis.findings.recorded.counted_operations import (
 )
 from sawtooth.analysis.knowledge.kernel_time import estimate
 from sawtooth.analysis.knowledge.kernel_work import optimizer_work
-from sawtooth.analysis.replay.edges import TIMES_OFF
+from sawtooth.analysis.replay.edges import KERNEL_TIME_ERROR_FACTORS
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
@@ -181,7 +181,7 @@ def _fusing_edits(single: pd.DataFrame, context: RuleContext) -> list[Edit]:
         time = estimate(optimizer_work("Adam", "fused", values), gpu) if gpu is not None and values else None
         recorded_ms = float(part["dur_ns"].sum()) / 1e6
         kept_ids += part["gpu_op_id"].head(REMAINING_KERNELS).tolist()
-        for edge, share in (("ms", 1.0), ("low", TIMES_OFF[0]), ("high", TIMES_OFF[1])):
+        for edge, share in (("ms", 1.0), ("low", KERNEL_TIME_ERROR_FACTORS[0]), ("high", KERNEL_TIME_ERROR_FACTORS[1])):
             whole_ms = getattr(time, edge) if time is not None else recorded_ms * FUSED_SHARE * share
             kernel_ns = max(int(whole_ms * 1e6 / REMAINING_KERNELS), 1)
             timed[edge] += [kernel_ns] * min(REMAINING_KERNELS, len(part))
@@ -208,5 +208,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("launch_bound",), called="an optimizer that launches tensor by tensor", sets=("optimizer",)),
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
 )

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import HALF_AS_OFTEN
+from sawtooth.analysis.findings.policy import CALL_TO_HALVE
 from sawtooth.analysis.findings.recorded.counted_operations import OPTIMIZER_STEP, launched_by_optimizer, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import percent
@@ -67,5 +67,5 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES,
     requires=("steps",),
-    threshold=HALF_AS_OFTEN,
+    threshold=CALL_TO_HALVE,
 )

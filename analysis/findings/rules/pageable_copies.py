@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loader_limits import THREAD_BYTES_PER_NS
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls_ms
 from sawtooth.analysis.findings.queries.copies import (
     PAGEABLE_TO_DEVICE,
@@ -115,5 +115,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("blocking_copy",), sets=("host_memory",)),
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
 )

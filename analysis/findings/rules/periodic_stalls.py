@@ -26,16 +26,16 @@ from math import ceil
 import numpy as np
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.acting import acting_passes
 from sawtooth.analysis.findings.loops.evaluation import alone_longer, evaluates_in
-from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Predicted, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, PredictedStep, Rule
 from sawtooth.analysis.findings.policy import RARE_EVENTS
 from sawtooth.analysis.findings.queries.copies import FEWER_CHECKPOINTS_RISK, SAVE_ASYNC, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.queries.loading import profiles_first_read
 from sawtooth.analysis.findings.straggler_limits import stalls_in_few_steps
 from sawtooth.analysis.intervals import union
 from sawtooth.analysis.metrics.pauses import Pauses
-from sawtooth.analysis.ranks.heatmap import Stalls
+from sawtooth.analysis.ranks.heatmap import RankStalls
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_times, in_words, significant
 
@@ -106,7 +106,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         yield _evidence_of_some_ranks(context, longest, step_ms) if longest.ranks else _evidence_of_pauses(longest, step_ms)
     # In a loop with rounds, the first step of each round is longer because of the round's own work. The rule straggling-rank
     # reports the stalls of one rank.
-    elif context.rank.best.round is None and acting(context) is None and stalls_in_few_steps(context) is None:
+    elif context.rank.best.round is None and acting_passes(context) is None and stalls_in_few_steps(context) is None:
         yield from _evidence_of_slow_steps(context)
 
 
@@ -137,7 +137,7 @@ def _evidence_of_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float
     is_checkpoint, world = pauses.reason == "checkpoint", max(len({rank.rank for rank in context.run.ranks}), 2)
     work = "Writing a checkpoint" if is_checkpoint else "Evaluation"
     gain_ms = pauses.ms_per_step * (1 - len(pauses.ranks) / world)  # All ranks share the data of the evaluation.
-    shared = Predicted(step_ms - gain_ms, (max(step_ms - pauses.ms_per_step, 0.0), step_ms - gain_ms / 2))
+    shared = PredictedStep(step_ms - gain_ms, (max(step_ms - pauses.ms_per_step, 0.0), step_ms - gain_ms / 2))
     frequency = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps."
     return Evidence(
         Advice(
@@ -207,7 +207,7 @@ def _evidence_of_slow_steps(context: RuleContext) -> Iterator[Evidence]:
     )
 
 
-def _evidence_of_evaluation(context: RuleContext, alone: Stalls, lost_ms: float) -> Evidence:
+def _evidence_of_evaluation(context: RuleContext, alone: RankStalls, lost_ms: float) -> Evidence:
     """Return the evidence of an evaluation of the analysed rank, for which the other ranks wait."""
     name = f"rank {context.rank.rank}" if context.rank.rank is not None else f"device {context.rank.device}"
     return Evidence(

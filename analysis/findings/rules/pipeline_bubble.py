@@ -35,8 +35,8 @@ from sawtooth.analysis.findings.batch.microbatches import (
     more_microbatches,
 )
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Predicted, Rule
-from sawtooth.analysis.findings.policy import CHOICE
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, PredictedStep, Rule
+from sawtooth.analysis.findings.policy import CHOICE_WITH_COSTS
 from sawtooth.analysis.ranks.pipeline import shortest_ms
 from sawtooth.analysis.run.job import Pipeline
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -76,14 +76,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if (
         fewer_microbatches_step is not None
         and fewer_gain_ms > max(gain_ms, even_gain_ms)
-        and context.share(fewer_gain_ms) >= CHOICE.share
+        and context.share(fewer_gain_ms) >= CHOICE_WITH_COSTS.share
     ):
         yield _evidence_for_larger_microbatches(context, pipeline, host, fewer_microbatches_step)
-        if context.share(even_gain_ms) < CHOICE.share:
+        if context.share(even_gain_ms) < CHOICE_WITH_COSTS.share:
             return
         gain_ms = 0.0
-    host_forbids = context.share(max(gain_ms, even_gain_ms)) < CHOICE.share
-    if host_forbids and context.share(gain_without_host_ms) < CHOICE.share:
+    host_forbids = context.share(max(gain_ms, even_gain_ms)) < CHOICE_WITH_COSTS.share
+    if host_forbids and context.share(gain_without_host_ms) < CHOICE_WITH_COSTS.share:
         yield from _evidence_for_larger_batch(context, pipeline, host)
         return
     title = _fill_title(pipeline)
@@ -129,7 +129,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             ),
             *gaps,
         ],
-        predicted=None if host_forbids else Predicted(context.step_ms - max(gain_ms, even_gain_ms)),
+        predicted=None if host_forbids else PredictedStep(context.step_ms - max(gain_ms, even_gain_ms)),
     )
 
 
@@ -155,7 +155,7 @@ def _evidence_for_larger_microbatches(
         lost_ms=gain_ms,
         cost_ms=gain_ms,
         rows=context.gap_evidence("launch_bound", "python_host"),
-        predicted=Predicted(fewer.step_ms, (fewer.low_ms, fewer.high_ms)),
+        predicted=PredictedStep(fewer.step_ms, (fewer.low_ms, fewer.high_ms)),
     )
 
 
@@ -165,7 +165,7 @@ def _evidence_for_larger_batch(context: RuleContext, pipeline: Pipeline, host: H
     times = MICROBATCHES_PER_STAGE * stages / micro
     work_ms = shortest_ms([times * ms for ms in pipeline.stage_ms], MICROBATCHES_PER_STAGE * stages * pipeline.chunks)
     rate = times * pipeline.step_ms / (max(work_ms, host.ms_for(times)) + pipeline.rest_ms)
-    if times <= 1 or rate < 1 + CHOICE.share:
+    if times <= 1 or rate < 1 + CHOICE_WITH_COSTS.share:
         return
     yield Evidence(
         Advice(
@@ -198,5 +198,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes", "gpu_peaks", "other_ranks"},
     explains=Explains(topics=frozenset({"schedule"}), sets=("micro_batches", "schedule")),
     requires=("steps", "ranks"),
-    threshold=CHOICE,
+    threshold=CHOICE_WITH_COSTS,
 )

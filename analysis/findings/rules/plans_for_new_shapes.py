@@ -28,7 +28,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.policy import CALL_TO_CHECK
 from sawtooth.analysis.findings.queries.calls import CountedEvents, operators
 from sawtooth.analysis.findings.queries.plan_builds import excess_ms, plan_builds
 from sawtooth.analysis.replay.edits import Edit, FasterHost, ScaledOps
@@ -128,6 +128,6 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(("launch_bound",), called="plans for new shapes"),
     requires=("steps", "shapes"),
-    threshold=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_CHECK,
     part_of="launch-bound",
 )

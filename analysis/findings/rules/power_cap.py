@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import POWER_THROTTLING
-from sawtooth.analysis.findings.queries.telemetry import band_evidence, throttled_bands
+from sawtooth.analysis.findings.queries.telemetry import band_evidence, throttled_spans
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_mhz
 
@@ -30,7 +30,7 @@ CHANGES = (CodeChange("PyTorch", "# nothing in the code", "nvidia-smi -q -d POWE
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield an info finding if the power limit reduces the clocks for a relevant share of the time."""
-    bands, share = throttled_bands(context, "power")
+    bands, share = throttled_spans(context, "power")
     if not bands or context.telemetry is None:
         return
     mean_mhz = context.telemetry.means.get("clock_sm_mhz")

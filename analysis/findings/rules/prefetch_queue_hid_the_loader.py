@@ -24,7 +24,7 @@ from dataclasses import replace
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loader_limits import loader_limit, pins_too_slowly
 from sawtooth.analysis.findings.loading.workers import loader_changes, workers_for
-from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Predicted, Row, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, PredictedStep, Row, Rule
 from sawtooth.analysis.findings.queries.loading import (
     HiddenTime,
     limiting_loading_time,
@@ -113,7 +113,7 @@ def _evidence_of_hidden_wait(context: RuleContext, hidden: HiddenTime, loading: 
         confidence="medium" if loading is None else "high",
         severity="critical",
         rows=[{"outside the profile": hidden.proof}, *steps],
-        predicted=Predicted(fed_ms) if fed_ms < hidden.run_ms else None,
+        predicted=PredictedStep(fed_ms) if fed_ms < hidden.run_ms else None,
         limits_the_step=loading is not None and loading.limits(hidden.run_ms),
     )
 

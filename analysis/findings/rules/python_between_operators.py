@@ -22,10 +22,10 @@ from dataclasses import replace
 from itertools import accumulate
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.acting import acting_passes
 from sawtooth.analysis.findings.loops.long_python_gaps import long_python_gaps
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Judgement, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
 from sawtooth.analysis.findings.recorded.source_lines import heaviest_function
 from sawtooth.analysis.findings.straggler_limits import stalls_in_few_steps
@@ -53,7 +53,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if len(checkpoint_copies(context).frame):
         return  # The checkpoint rule reports the Python time of checkpoints.
     rows = long_python_gaps(context)
-    acts = acting(context)
+    acts = acting_passes(context)
     if acts is not None:  # The environment computes in these calls.
         rows = [row for row in rows if row[0] not in acts.calls]
     calls = tuple(sorted({int(call) for call, _, _ in rows}))
@@ -144,5 +144,5 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("python_host",), topics=frozenset({"host_pace"})),
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
 )

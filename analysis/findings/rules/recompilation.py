@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Predicted, Row, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, PredictedStep, Row, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.compile_log import CompileReason
@@ -155,7 +155,7 @@ def _evidence_of_compiling(context: RuleContext, lost_ms: float, steps: int, mar
         confidence="medium" if is_rarer else "high",
         severity=None if gains or not is_rarer else "info",
         rows=[*context.gap_evidence("compilation"), *_reason_rows(context)],
-        predicted=Predicted(without_compiling_ms, between_ms) if gains and without_compiling_ms is not None else None,
+        predicted=PredictedStep(without_compiling_ms, between_ms) if gains and without_compiling_ms is not None else None,
     )
 
 
@@ -191,5 +191,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"compile_log"},
     explains=Explains(("compilation",)),
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
 )

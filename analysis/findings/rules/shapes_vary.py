@@ -27,7 +27,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import reaches_threshold, severity_of
 from sawtooth.analysis.findings.loader_limits import MUCH_PADDING, limiting_stage
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Judgement, Rule, finding_from
-from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT, FEW_LINES
+from sawtooth.analysis.findings.policy import CALL_TO_CHECK, FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.shapes import MIN_STEPS, differing_step_flops
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, numel
 from sawtooth.analysis.replay.edits import ScaledOps
@@ -58,7 +58,7 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding on padding, or else an info finding if the FLOPs of steps of one kind differ much."""
     padding = _evidence_of_padding(context)
-    if padding is not None and reaches_threshold(padding, context.step, CALL_TO_LOOK_AT):
+    if padding is not None and reaches_threshold(padding, context.step, CALL_TO_CHECK):
         yield padding
         return
     flops = differing_step_flops(context)
@@ -125,7 +125,7 @@ def _evidence_of_padding(context: RuleContext) -> Evidence | None:
 def _is_loader_advised_to_group(context: RuleContext) -> bool:
     """Return whether the finding on the slow loader advises to group by length already."""
     stage = limiting_stage(context.run.manifest.facts)
-    return stage in ("collate", "pinning") and context.share(context.lost_ms("data_wait")) >= FEW_LINES.share
+    return stage in ("collate", "pinning") and context.share(context.lost_ms("data_wait")) >= FEW_LINES_TO_CHANGE.share
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
@@ -159,6 +159,6 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES | {"shapes", "loader_timing"},
     requires=("steps", "shapes"),
-    threshold=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_CHECK,
     host_check=check_host,
 )

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Row, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.loading import loader_may_limit, profiles_first_read
 from sawtooth.analysis.metrics.loader_rate import first_read_of, sample_cost, workers_time
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -49,7 +49,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     lost_ms = context.lost_ms("data_wait")
     if first.is_over:
-        if profiles_first_read(context) and context.share(lost_ms) >= FEW_LINES.share:
+        if profiles_first_read(context) and context.share(lost_ms) >= FEW_LINES_TO_CHANGE.share:
             yield _evidence_of_later_epochs(context, first)
     elif first.later_share is None and _fits_into_memory(first) and _waits_for_disk(context, lost_ms):
         yield _evidence_of_first_epoch(context, first, lost_ms)
@@ -65,7 +65,7 @@ def _waits_for_disk(context: RuleContext, lost_ms: float) -> bool:
     cost, loading = sample_cost(facts), workers_time(facts)
     if cost is None or cost.limit == "computing" or (host is not None and host.limit_of_loader() in COMPUTING_LIMITS):
         return False
-    if context.share(lost_ms) >= FEW_LINES.share:
+    if context.share(lost_ms) >= FEW_LINES_TO_CHANGE.share:
         return True
     return loading is not None and context.step_ms is not None and loading.limits(context.step_ms) and loader_may_limit(context)
 
@@ -141,6 +141,6 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"loader_timing"},
     explains=Explains(("data_wait",)),
     requires=("steps", "reads"),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
     part_of="data-loader-starves-gpu",
 )

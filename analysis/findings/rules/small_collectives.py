@@ -24,7 +24,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.communication import calls_inside, collective_evidence, collectives
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutCalls, WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange
@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _evidence_of_exposed_collectives(context: RuleContext) -> Iterator[Evidence]:
     """Yield the evidence that many small collectives run while no kernel computes."""
     lost_ms = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.owner == "exposed_comm")
-    if context.share(lost_ms) < FEW_LINES.share:
+    if context.share(lost_ms) < FEW_LINES_TO_CHANGE.share:
         return
     all_collectives = collectives(context)
     sized = all_collectives[all_collectives["bytes"].notna()].astype({"bytes": float})
@@ -166,6 +166,6 @@ RULE = Rule(
     measure,
     reads=TRACE_SOURCES,
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
     part_of="exposed-communication",
 )

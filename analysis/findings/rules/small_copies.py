@@ -22,9 +22,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.acting import acting_passes
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Relation, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.communication import calls_inside
 from sawtooth.analysis.findings.queries.copies import copies, copies_of_made_tensors, waits_for_copies
 from sawtooth.analysis.replay.edits import WithoutCalls
@@ -49,7 +49,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     uploads = copies(context, "(?i)HtoD|HostToDevice")
     made_on_cpu = set(copies_of_made_tensors(context).ids)
     sharding_calls = calls_inside(context, SHARDING_OPERATORS)["call_id"]
-    acts = acting(context)
+    acts = acting_passes(context)
     if acts is not None:  # An observation is known only after the environment has responded to the last action.
         uploads = uploads.where(~uploads.frame["call_id"].isin(acts.calls))
     is_short = uploads.frame["end_ns"] - uploads.frame["start_ns"] <= SHORT_NS
@@ -94,7 +94,7 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(("launch_bound",), called="many small copies"),
     requires=("steps",),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
     comes_before=(
         Relation(
             "launch-bound",

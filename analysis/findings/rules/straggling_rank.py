@@ -23,7 +23,7 @@ from statistics import median
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import CRITICAL_SHARE, SURE_CRITICAL_SHARE, Step, judge
-from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Judgement, Predicted, Relation, Row, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Judgement, PredictedStep, Relation, Row, Rule
 from sawtooth.analysis.findings.policy import Threshold
 from sawtooth.analysis.findings.straggler_limits import (
     MIN_LEADER_SHARE,
@@ -39,7 +39,7 @@ from sawtooth.analysis.ranks.heatmap import stalls_of
 from sawtooth.analysis.ranks.job_step import own_works
 from sawtooth.analysis.ranks.stragglers.gain_interval import step_interval
 from sawtooth.analysis.ranks.stragglers.marked_stalls import share_in_words
-from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, who, why
+from sawtooth.analysis.ranks.stragglers.sentences import NAMED_RANKS, straggler_cause, straggler_name
 from sawtooth.analysis.run.job import Communication, RankWaits, Split, Straggler
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, RankResult
 from sawtooth.analysis.units import in_words
@@ -125,7 +125,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _evidence_of_straggler(
     context: RuleContext, communication: Communication, straggler: Straggler, gain_ms: float, rows: list[Row]
 ) -> Evidence:
-    name, reason = who(straggler, context.run.ranks), why(straggler)
+    name, reason = straggler_name(straggler, context.run.ranks), straggler_cause(straggler)
     delay = f"{'take' if straggler.kind == 'set' else 'takes'} {in_words(straggler.own_ms)} per step longer than the others"
     if straggler.stall_share:
         stall, share = in_words(straggler.own_ms / straggler.stall_share), share_in_words(straggler.stall_share)
@@ -184,18 +184,18 @@ def _note(context: RuleContext, straggler: Straggler) -> str:
     return AS_RECORDED if straggler.as_recorded else JOINT_REPLAY
 
 
-def _prediction(context: RuleContext, communication: Communication, straggler: Straggler, after_ms: float) -> Predicted:
+def _prediction(context: RuleContext, communication: Communication, straggler: Straggler, after_ms: float) -> PredictedStep:
     """Return the step after the change, with the error of replayed gains and the spread of such runs."""
     works_ms = [work.occupied_ns / 1e6 for work in own_works(context.run.ranks, communication)]
     if len(works_ms) == len(context.run.ranks):  # The work of the late ranks changes, so only the others count.
         works_ms = [ms for position, ms in enumerate(works_ms) if position not in straggler.positions] or works_ms
-    return Predicted(after_ms, step_interval(context.step_ms or after_ms, after_ms, works_ms))
+    return PredictedStep(after_ms, step_interval(context.step_ms or after_ms, after_ms, works_ms))
 
 
 def _evidence_of_split(context: RuleContext, split: Split, rows: list[Row]) -> Evidence:
     """Return the evidence that most ranks are late together, with a cause if their traces show one."""
     ranks = context.run.ranks
-    late, early = who(split.late, ranks), who(split.early, ranks)
+    late, early = straggler_name(split.late, ranks), straggler_name(split.early, ranks)
     late_ms, early_ms = (_lost_ms([ranks[p] for p in side.positions]) for side in (split.late, split.early))
     extra_ms = {cause: ms - early_ms.get(cause, 0.0) for cause, ms in late_ms.items()} if early_ms else {}
     cause = max(extra_ms, key=lambda cause: extra_ms[cause], default=None)
@@ -241,7 +241,8 @@ def _action(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> Act
 
 
 def _action_of(straggler: Straggler, ranks: Sequence[RankResult]) -> Action:
-    name = who(straggler, ranks) if len(straggler.ranks) <= NAMED_RANKS or straggler.kind == "host" else "the late ranks"
+    is_named = len(straggler.ranks) <= NAMED_RANKS or straggler.kind == "host"
+    name = straggler_name(straggler, ranks) if is_named else "the late ranks"
     their = "its" if len(straggler.ranks) == 1 else "their"
     match straggler.reason:
         case "data_wait":

@@ -22,7 +22,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls_ms
 from sawtooth.analysis.findings.queries.copies import copies_of_made_tensors, made_tensors_may_slow_run
 from sawtooth.analysis.replay.edits import WithoutCalls
@@ -116,5 +116,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"telemetry"},
     explains=Explains(("blocking_copy", "host_compute"), called="tensors made on the CPU"),
     requires=("steps",),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
 )

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import THERMAL_THROTTLING
-from sawtooth.analysis.findings.queries.telemetry import band_evidence, throttled_bands
+from sawtooth.analysis.findings.queries.telemetry import band_evidence, throttled_spans
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import percent
 
@@ -28,7 +28,7 @@ CHANGES = (CodeChange("PyTorch", "# nothing in the code", "nvidia-smi -q -d PERF
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if heat or hardware reduces the clocks for a relevant share of the time."""
-    bands, share = throttled_bands(context, "heat", "hardware")
+    bands, share = throttled_spans(context, "heat", "hardware")
     if not bands:
         return
     clocks_mhz = [band.clock_sm_mhz for band in bands if band.clock_sm_mhz]

@@ -23,7 +23,7 @@ import pandas as pd
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.chains import KernelChain, fused_chains_with
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
@@ -75,5 +75,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(sets=("compile",)),
     requires=("steps", "shapes"),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
 )

@@ -24,7 +24,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.heads import head_loops
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.policy import CALL_TO_CHECK
 from sawtooth.analysis.findings.queries.attention import fusing_edits, unfused_attention_rows
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -77,5 +77,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes", "gpu_peaks"},
     explains=Explains(sets=("attention",)),
     requires=("steps", "shapes", "gpu"),
-    threshold=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_CHECK,
 )

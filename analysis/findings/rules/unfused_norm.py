@@ -22,7 +22,7 @@ import pandas as pd
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import CALL_TO_LOOK_AT
+from sawtooth.analysis.findings.policy import CALL_TO_CHECK
 from sawtooth.analysis.findings.queries.chains import KernelChain, fused_chains_with
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
@@ -77,5 +77,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(sets=("compile",)),
     requires=("steps", "shapes"),
-    threshold=CALL_TO_LOOK_AT,
+    threshold=CALL_TO_CHECK,
 )

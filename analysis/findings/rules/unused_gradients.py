@@ -27,7 +27,7 @@ import pandas as pd
 from sawtooth.analysis.findings.builders import kernel_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Relation, Rule
-from sawtooth.analysis.findings.policy import ONE_LINE
+from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 
 GRADIENT_NODE = r"^torch::autograd::AccumulateGrad$"
@@ -121,7 +121,7 @@ RULE = Rule(
     reads=TRACE_SOURCES,
     explains=Explains(topics=frozenset({"fewer_flops"})),
     requires=("steps",),
-    threshold=ONE_LINE,
+    threshold=ONE_LINE_TO_CHANGE,
     comes_before=(
         Relation(
             "launch-bound",

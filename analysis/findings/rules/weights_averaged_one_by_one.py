@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.weight_average import ELEMENT_ACCESSES, averaging_kernels
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.passes import merged_body_edits
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -78,5 +78,5 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"shapes"},
     explains=Explains(("launch_bound",), called="an average of weights updated tensor by tensor"),
     requires=("steps", "shapes"),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
 )

@@ -25,7 +25,7 @@ from sawtooth.analysis.derive.host_only import LOADS_INLINE
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loader_limits import ASK_FOR_CORES, loader_limit
 from sawtooth.analysis.findings.model import Advice, Evidence, Judgement, Rule, finding_from
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.knowledge.owners import HOST_LOADING
 from sawtooth.analysis.metrics.loader_rate import sample_cost
 from sawtooth.analysis.run.loading import host_parts
@@ -130,7 +130,7 @@ def _evidence_of_crowding(host: HostLoad | None, run: RunResult, loads_ms: float
     if host is None or clause is None:
         return
     limit, step_ms = loader_limit(run.manifest.facts, host), run.metrics["best_step_time_ms"].value
-    if limit is not None and limit[1] is ASK_FOR_CORES and step_ms and loads_ms >= FEW_LINES.share * step_ms:
+    if limit is not None and limit[1] is ASK_FOR_CORES and step_ms and loads_ms >= FEW_LINES_TO_CHANGE.share * step_ms:
         return  # The finding on the loader reports these cores.
     workers = host.means.get("workers")
     yield Evidence(

@@ -20,20 +20,24 @@ from collections.abc import Iterator
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import severity_of
-from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Predicted, Rule
-from sawtooth.analysis.findings.policy import FEW_LINES
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, PredictedStep, Rule
+from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.loading import worker_starts
 from sawtooth.analysis.metrics.loader_rate import sample_cost
 from sawtooth.analysis.metrics.step_time_evidence import HOST_DRIFT
-from sawtooth.analysis.run.loading import CROWDED, slow_starts_ms, starts_ms
+from sawtooth.analysis.run.loading import FIRST_BATCH_RATIO, slow_worker_starts_ms, worker_starts_ms
 from sawtooth.analysis.run.loading import batch_ms as batch_time_ms
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 from sawtooth.ingest.manifest import UserFacts
 
-KEPT_NOTE = "Predicted without the waits for first batches of epochs, except for the time in which a worker loads such a batch."
-KEPT_RISK = "Workers keep their memory between epochs. They do not see changes that the main process makes to the dataset."
+PERSISTENT_NOTE = (
+    "Predicted without the waits for first batches of epochs, except for the time in which a worker loads such a batch."
+)
+PERSISTENT_RISK = (
+    "Workers keep their memory between epochs. They do not see changes that the main process makes to the dataset."
+)
 PREPARE_ONCE = Action(
     "Prepare",
     "the samples once, before the epochs",
@@ -60,7 +64,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if starting workers, with the wait for their first batch, takes a relevant share."""
     parts = context.rank.best.parts
     if parts is not None and parts.epochs:
-        if not context.is_negligible(slow_starts_ms(parts, context.run.manifest.facts)):
+        if not context.is_negligible(slow_worker_starts_ms(parts, context.run.manifest.facts)):
             yield _evidence_of_epochs(parts, context.run.manifest.facts, context.step_ms or 0.0)
         return
     starts = worker_starts(context)
@@ -69,17 +73,17 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'data_wait' AND list_contains(?, step)",
         [context.rank.device, steps],
     )
-    starts_ms = context.scaled_to_run(starts.ms)
+    starting_ms = context.scaled_to_run(starts.ms)
     waited_ms = context.scaled_to_run(float(waited_ns) / 1e6 / max(starts.steps, 1))
-    cost_ms = starts_ms + waited_ms if steps else 0.0
+    cost_ms = starting_ms + waited_ms if steps else 0.0
     if context.is_negligible(cost_ms):
         return
     yield Evidence(
         Advice(
-            f"The loader restarts its workers in {len(steps)} of {starts.steps} profiled steps: {in_words(starts_ms)} per step on average, {in_words(cost_ms)} with the wait for their first batch",
+            f"The loader restarts its workers in {len(steps)} of {starts.steps} profiled steps: {in_words(starting_ms)} per step on average, {in_words(cost_ms)} with the wait for their first batch",
             Action("Keep", "the loader's workers", ": persistent_workers=True."),
             note="Not predicted: it is not known how often an epoch ends outside the profile. Persistent workers also begin an epoch with an empty queue.",
-            risk=KEPT_RISK,
+            risk=PERSISTENT_RISK,
             changes=CHANGES,
         ),
         lost_ms=cost_ms,
@@ -108,7 +112,7 @@ def _evidence_of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> E
     without_waits_ms = step_ms - parts.first_ms
     without_starts_ms = step_ms - parts.starting_ms
     after_ms = min(without_waits_ms + batch_ms, step_ms)
-    crowded_ms = without_waits_ms + CROWDED * batch_ms if facts.loader_dataset_samples else without_starts_ms
+    crowded_ms = without_waits_ms + FIRST_BATCH_RATIO * batch_ms if facts.loader_dataset_samples else without_starts_ms
     undrifted_high_ms = max(crowded_ms, after_ms)
     drift = 1 + HOST_DRIFT  # The workers run on the training's cores, whose speed varies.
     high_ms = min(undrifted_high_ms * drift, max(without_starts_ms, undrifted_high_ms), step_ms)
@@ -118,20 +122,20 @@ def _evidence_of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> E
             Action(
                 "Keep", "the loader's workers", ": persistent_workers=True, and create the DataLoader once, before the epochs."
             ),
-            note=KEPT_NOTE,
-            risk=KEPT_RISK,
+            note=PERSISTENT_NOTE,
+            risk=PERSISTENT_RISK,
             changes=CHANGES,
         ),
         lost_ms=parts.first_ms,
         cost_ms=parts.first_ms,
-        predicted=Predicted(after_ms, (without_waits_ms / drift, high_ms)),
+        predicted=PredictedStep(after_ms, (without_waits_ms / drift, high_ms)),
     )
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:
     """Yield the finding for a run without GPU work, by its step marks."""
     step_ms, host = result.metrics["best_step_time_ms"].value, result.host
-    if host is None or host.parts is None or not step_ms or not (waits_ms := starts_ms(result)):
+    if host is None or host.parts is None or not step_ms or not (waits_ms := worker_starts_ms(result)):
         return
     evidence = _evidence_of_epochs(host.parts, result.manifest.facts, step_ms)
     predicted = evidence.predicted
@@ -159,6 +163,6 @@ RULE = Rule(
     reads=TRACE_SOURCES | {"python_stacks"},
     explains=Explains(("data_wait",), called="loader workers that restart"),
     requires=("steps", "epochs"),
-    threshold=FEW_LINES,
+    threshold=FEW_LINES_TO_CHANGE,
     host_check=check_host,
 )

@@ -11,8 +11,8 @@ from sawtooth.analysis.run.model import Action, Finding, NotChecked, RankResult
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.telemetry.attribution import metadata_of
 from sawtooth.analysis.telemetry.diagnosis.diagnose import SEVERITIES, diagnose_recording
+from sawtooth.analysis.telemetry.diagnosis.not_observable import NotObservable
 from sawtooth.analysis.telemetry.diagnosis.observation import Kind, Observation, gpus_in_words
-from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry
 from sawtooth.ingest.manifest import Manifest
 
@@ -41,7 +41,7 @@ class SampledHost(NamedTuple):
 
     recording_id: str
     observed: tuple[Observation, ...]
-    unseen: tuple[Unseen, ...]
+    unseen: tuple[NotObservable, ...]
     gpus: int
     name: str | None
     places: dict[str, str]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sawtooth.analysis.replay.whatif import GAIN_OFF, HOSTS_DIFFER, RUNS_DIFFER, STEP_OFF
+from sawtooth.analysis.replay.whatif import GAIN_ERROR, GPU_LIMITED_STEP_DIFFERENCE, HOST_LIMITED_STEP_DIFFERENCE, STEP_ERROR
 
 
 def step_interval(step_ms: float, after_ms: float, works_ms: Sequence[float]) -> tuple[float, float]:
@@ -12,8 +12,8 @@ def step_interval(step_ms: float, after_ms: float, works_ms: Sequence[float]) ->
 
     ``works_ms`` is the GPU work of the other ranks. The less of the step it fills, the more the speed of hosts matters.
     """
-    off_ms = min(GAIN_OFF * (step_ms - after_ms), STEP_OFF * after_ms)
+    off_ms = min(GAIN_ERROR * (step_ms - after_ms), STEP_ERROR * after_ms)
     waits = 1 - min(max(works_ms, default=0.0) / after_ms, 1.0)
-    differ = max(RUNS_DIFFER, min(HOSTS_DIFFER, waits))
+    differ = max(GPU_LIMITED_STEP_DIFFERENCE, min(HOST_LIMITED_STEP_DIFFERENCE, waits))
     low_ms, late_ms = (after_ms - off_ms) * (1 - differ), after_ms + off_ms
-    return low_ms, max(late_ms * (1 + RUNS_DIFFER), min(late_ms * (1 + differ), step_ms))
+    return low_ms, max(late_ms * (1 + GPU_LIMITED_STEP_DIFFERENCE), min(late_ms * (1 + differ), step_ms))

@@ -27,7 +27,7 @@ HOST_ERROR = 0.35
 DEVICE_ERROR = 0.08  # Error as a share of kernel time. GPUs of one model with equal work differed by up to 6 %.
 
 UNRECORDED = "python_host"  # The cause of host time in which nothing was recorded.
-MIN_KEPT_SHARE = (
+MIN_REMAINING_SHARE = (
     1e-9  # Share of a host cause that an edit keeps. With 0, the edit would also remove the host's waits for the GPU.
 )
 
@@ -118,7 +118,7 @@ class OwnTime:
             waits = [WithoutWaits(self.copies.blocking_calls)] if 2 * keep_share < 1 else []
             return [ScaledOps(self.copies.operations, keep_share), *waits]
         calls = self.long_calls if part.long else self.short_calls
-        return [WithoutHostCause(part.cause, max(keep_share, MIN_KEPT_SHARE), calls)]
+        return [WithoutHostCause(part.cause, max(keep_share, MIN_REMAINING_SHARE), calls)]
 
 
 def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: I64 | None = None) -> OwnTime:

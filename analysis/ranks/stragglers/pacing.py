@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from sawtooth.analysis.knowledge.causes import HOST_CAUSES
-from sawtooth.analysis.metrics.step_time import AGREES_WITHIN
+from sawtooth.analysis.metrics.step_time import MAX_PROFILE_DIFFERENCE
 from sawtooth.analysis.ranks.joint_replay import JointReplay
 from sawtooth.analysis.ranks.stragglers.own_time import LONG_GAP_NS, UNRECORDED, OwnTime
 from sawtooth.analysis.replay.bisection import turning_point
@@ -34,8 +34,8 @@ def stalls_more_often(job: JointReplay, measured_ms: float | None, usual_ms: flo
     steps_ms = job.steps_ms()
     if measured_ms is None or usual_ms is None or steps_ms is None or not len(steps_ms):
         return False
-    usual = abs(usual_ms / float(np.median(steps_ms)) - 1) <= AGREES_WITHIN
-    return usual and measured_ms < (1 - AGREES_WITHIN) * float(steps_ms.mean())
+    usual = abs(usual_ms / float(np.median(steps_ms)) - 1) <= MAX_PROFILE_DIFFERENCE
+    return usual and measured_ms < (1 - MAX_PROFILE_DIFFERENCE) * float(steps_ms.mean())
 
 
 def paced_replay(job: JointReplay, measured_ms: float | None, workers_wait: Sequence[bool]) -> JointReplay:
@@ -49,12 +49,12 @@ def paced_replay(job: JointReplay, measured_ms: float | None, workers_wait: Sequ
     ``job`` is returned unchanged.
     """
     step_ms = job.step_ms()
-    if measured_ms is None or step_ms is None or abs(measured_ms / step_ms - 1) <= AGREES_WITHIN:
+    if measured_ms is None or step_ms is None or abs(measured_ms / step_ms - 1) <= MAX_PROFILE_DIFFERENCE:
         return job
     if measured_ms < step_ms:
         all_hosts = dict.fromkeys(range(len(job.members)), 1.0)
         faster = _with_step_time(job, _host_edits(job, all_hosts), measured_ms, MIN_HOST_FACTOR, 1.0)
-        if (faster.step_ms() or 0.0) <= (1 + AGREES_WITHIN) * measured_ms:
+        if (faster.step_ms() or 0.0) <= (1 + MAX_PROFILE_DIFFERENCE) * measured_ms:
             return faster
         return _with_step_time(
             job, lambda factor: {p: [FasterHost(factor)] for p in all_hosts}, measured_ms, MIN_HOST_FACTOR, 1.0
@@ -109,7 +109,7 @@ def with_equal_hosts(job: JointReplay, own: Sequence[OwnTime], peers: Sequence[S
         for i, (fast, mine) in enumerate(zip(fastest, per_launch, strict=True))
     }
     slowest = 1 / min(factors.values(), default=1.0)
-    is_longer = step_ms > (1 + AGREES_WITHIN) * (job.step_ms() or 0.0)
+    is_longer = step_ms > (1 + MAX_PROFILE_DIFFERENCE) * (job.step_ms() or 0.0)
     return _with_step_time(job, _host_edits(job, factors), step_ms, 1.0, MAX_FACTOR if is_longer else slowest)
 
 

@@ -22,7 +22,7 @@ MIN_SLOW_KERNEL_SHARE = (
 # Share of a rank's kernels that have a shape which its peers also run. With a smaller share, the batch size differs.
 MIN_SAME_SHAPE_SHARE = 0.9
 MIN_INTERRUPTED_SHARE = 0.5  # Share of the excess in interrupted kernels. With more, another process takes turns on the GPU.
-TURNS = "turns"
+INTERRUPTED = "turns"
 CLOCK = "clock_sm_mhz"
 # Share of the kernels' extra time that a lower SM clock must explain. It is below 1 because kernels limited by memory depend on the
 # SM clock only in part.
@@ -98,7 +98,7 @@ def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: fl
     They take ``work_ms`` per step, which is ``excess_ms`` longer. The reason is turns of another process, more work, or a slow GPU.
     """
     if mine.held_ms - float(np.median([other.held_ms for other in others])) >= MIN_INTERRUPTED_SHARE * excess_ms:
-        return TURNS, None
+        return INTERRUPTED, None
     if min(same_launches_share(mine.quiet, other.shapes) for other in others) < MIN_SAME_SHAPE_SHARE:
         return (
             WORK,

@@ -9,17 +9,17 @@ from sawtooth.analysis.run.job import RankGroup, Straggler
 from sawtooth.analysis.run.model import RankResult
 
 NAMED_RANKS = 4  # Largest number of ranks that a sentence names. For more ranks, their number is more useful.
-TURNS = "kernels interrupted for milliseconds, as by another process on its GPU"
+INTERRUPTED = "kernels interrupted for milliseconds, as by another process on its GPU"
 REASONS = {
     "work": "more kernel work",
     "copies": "more copies between its host and its GPU",
     "clock": "a lower GPU clock",
     "power": "its GPU's power limit",
-    "turns": TURNS,
+    "turns": INTERRUPTED,
 }
 
 
-def who(straggler: Straggler | RankGroup, ranks: Sequence[RankResult]) -> str:
+def straggler_name(straggler: Straggler | RankGroup, ranks: Sequence[RankResult]) -> str:
     """Return the straggler's name for a sentence.
 
     Examples: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks", "16 ranks on hosts node0002 and node0005".
@@ -45,7 +45,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def why(straggler: Straggler) -> str | None:
+def straggler_cause(straggler: Straggler) -> str | None:
     """Return the cause of the lost time, to follow "it is …"; None if it is unknown."""
     several = straggler.kind != "host" and len(straggler.ranks) > 1
     if straggler.kernel_ratio is not None and straggler.reason is None:

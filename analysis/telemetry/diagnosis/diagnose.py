@@ -10,18 +10,18 @@ import numpy as np
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.telemetry.clock import AS_RECORDED, SampleClock
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples, load
-from sawtooth.analysis.telemetry.diagnosis.dips import sawtooth
+from sawtooth.analysis.telemetry.diagnosis.dips import utilization_dips
 from sawtooth.analysis.telemetry.diagnosis.efficiency import efficiency
 from sawtooth.analysis.telemetry.diagnosis.host_memory import host_memory
 from sawtooth.analysis.telemetry.diagnosis.host_series import HostSeries, load_host
 from sawtooth.analysis.telemetry.diagnosis.idle import idle_stretches
-from sawtooth.analysis.telemetry.diagnosis.jobs import SampledJob, between_jobs, jobs_of, longest, placed_in_log
+from sawtooth.analysis.telemetry.diagnosis.jobs import SampledJob, between_jobs, jobs_of, longest_jobs, offset_in_log
 from sawtooth.analysis.telemetry.diagnosis.links_and_errors import links_and_errors
+from sawtooth.analysis.telemetry.diagnosis.not_observable import NotObservable, not_observable, with_tools
 from sawtooth.analysis.telemetry.diagnosis.observation import Observation, duration, mid_sentence
 from sawtooth.analysis.telemetry.diagnosis.peers import unlike_peers
 from sawtooth.analysis.telemetry.diagnosis.throttling import throttled_gpus
 from sawtooth.analysis.telemetry.diagnosis.trends import trends
-from sawtooth.analysis.telemetry.diagnosis.unseen import Unseen, unseen, with_tools
 from sawtooth.analysis.units import percent
 
 SEVERITIES = ("critical", "warning", "info")
@@ -36,23 +36,26 @@ MIN_UNSAMPLED_SHARE = 0.02  # A smaller share of the time without samples is not
 
 def diagnose_recording(
     recording: Recording, clock: SampleClock = AS_RECORDED
-) -> tuple[tuple[Observation, ...], tuple[Unseen, ...]]:
+) -> tuple[tuple[Observation, ...], tuple[NotObservable, ...]]:
     """Return what the samples of a telemetry recording show, and what they cannot show."""
     gpus = load(recording, clock)
-    return diagnose(gpus, load_host(recording, clock)), unseen(gpus)
+    return diagnose(gpus, load_host(recording, clock)), not_observable(gpus)
 
 
 def diagnose(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> tuple[Observation, ...]:
     """Return what the samples of one host's GPUs show, the most severe first."""
     gpus = [gpu for gpu in gpus if gpu.enough]
     jobs = jobs_of(gpus)
-    observations = [*with_basis(links_and_errors(gpus), gpus), *with_basis(host_memory(gpus, host), gpus)]
+    observations = [
+        *with_sampling_sentence(links_and_errors(gpus), gpus),
+        *with_sampling_sentence(host_memory(gpus, host), gpus),
+    ]
     if not jobs:
-        observations += with_basis(_job_observations(gpus, host), gpus)
+        observations += with_sampling_sentence(_job_observations(gpus, host), gpus)
     else:
-        observations += [*with_basis([between_jobs(gpus, jobs)], gpus), *_observations_by_job(gpus, jobs, host)]
+        observations += [*with_sampling_sentence([between_jobs(gpus, jobs)], gpus), *_observations_by_job(gpus, jobs, host)]
         unused = [gpu for gpu in gpus if not any(gpu.device in job.devices for job in jobs)]
-        observations += with_basis(idle_stretches(unused), gpus)
+        observations += with_sampling_sentence(idle_stretches(unused), gpus)
     return tuple(sorted(observations, key=_severity_order))
 
 
@@ -61,7 +64,7 @@ def _job_observations(gpus: Sequence[DeviceSamples], host: HostSeries | None) ->
     yield from throttled_gpus(gpus)
     yield from unlike_peers(gpus)
     yield from trends(gpus)
-    yield from sawtooth(gpus, host)
+    yield from utilization_dips(gpus, host)
     yield from idle_stretches(gpus)
     yield from efficiency(gpus)
 
@@ -70,27 +73,29 @@ def _observations_by_job(
     gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob], host: HostSeries | None
 ) -> Iterator[Observation]:
     """Yield what the samples show of each of the longest jobs, with its number in the title."""
-    for i in longest(jobs):
+    for i in longest_jobs(jobs):
         job = jobs[i]
         job_gpus = [gpu.between(job.start_ns, job.end_ns) for gpu in gpus if gpu.device in job.devices]
         job_gpus = [gpu for gpu in job_gpus if gpu.enough]
         job_host = host.between(job.start_ns, job.end_ns) if host is not None else None
-        for observation in with_basis(_job_observations(job_gpus, job_host), job_gpus):
+        for observation in with_sampling_sentence(_job_observations(job_gpus, job_host), job_gpus):
             title = f"Job {i + 1} of {len(jobs)}: {mid_sentence(observation.title)}"
-            evidence = f"{observation.evidence} Job {i + 1} runs {placed_in_log(job, gpus)} after the log's start."
+            evidence = f"{observation.evidence} Job {i + 1} runs {offset_in_log(job, gpus)} after the log's start."
             yield replace(observation, title=title, evidence=evidence, details=observation.details | {"job": i + 1})
 
 
-def with_basis(observations: Iterable[Observation], gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
+def with_sampling_sentence(observations: Iterable[Observation], gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield the observations with a sentence on the samples behind them; many of one kind become one."""
     with_sampling = [
-        with_tools(replace(observation, sampling=_basis([gpu for gpu in gpus if gpu.device in observation.devices])), gpus)
+        with_tools(
+            replace(observation, sampling=_sampling_sentence([gpu for gpu in gpus if gpu.device in observation.devices])), gpus
+        )
         for observation in observations
     ]
-    yield from _few_of_a_kind(sorted(with_sampling, key=_severity_order))
+    yield from _merged_by_kind(sorted(with_sampling, key=_severity_order))
 
 
-def _few_of_a_kind(observations: Sequence[Observation]) -> Iterator[Observation]:
+def _merged_by_kind(observations: Sequence[Observation]) -> Iterator[Observation]:
     """Yield the observations; many of one kind become one, which names the worst."""
     for kind in dict.fromkeys(observation.kind for observation in observations):
         same_kind = [observation for observation in observations if observation.kind == kind]
@@ -107,7 +112,7 @@ def _few_of_a_kind(observations: Sequence[Observation]) -> Iterator[Observation]
             )
 
 
-def _basis(gpus: Sequence[DeviceSamples]) -> str:
+def _sampling_sentence(gpus: Sequence[DeviceSamples]) -> str:
     """Return on how many samples an observation is based, and which part of the time has none."""
     count = round(float(np.mean([len(gpu.times) for gpu in gpus])))
     length, period = max(gpu.times[-1] - gpu.times[0] for gpu in gpus) / 1e9, float(np.median([gpu.period_s for gpu in gpus]))

@@ -43,7 +43,7 @@ class _Dips(NamedTuple):
     number: int
 
 
-def sawtooth(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> Iterator[Observation]:
+def utilization_dips(gpus: Sequence[DeviceSamples], host: HostSeries | None = None) -> Iterator[Observation]:
     """Yield the dips; GPUs with the same period are one observation.
 
     It includes GPUs without a clear period that are low for as much of the time.

@@ -117,7 +117,7 @@ def _different_time(a: Span, b: Span) -> bool:
     return min(a[1], b[1]) - max(a[0], b[0]) < OTHER_JOB_OVERLAP * min(a[1] - a[0], b[1] - b[0])
 
 
-def longest(jobs: Sequence[SampledJob]) -> list[int]:
+def longest_jobs(jobs: Sequence[SampledJob]) -> list[int]:
     """Return the indices of the longest jobs, as many as are diagnosed, in order of time."""
     order = sorted(range(len(jobs)), key=lambda i: -jobs[i].gpu_seconds)
     return sorted(order[:MAX_DIAGNOSED])
@@ -200,7 +200,7 @@ def _during(gpu: DeviceSamples, job: SampledJob) -> NDArray[np.bool_]:
 
 
 def _list_in_words(gpus: Sequence[DeviceSamples], jobs: Sequence[SampledJob]) -> str:
-    listed = "; ".join(f"job {i + 1} {placed_in_log(job, gpus)}" for i, job in enumerate(jobs[:MAX_LISTED]))
+    listed = "; ".join(f"job {i + 1} {offset_in_log(job, gpus)}" for i, job in enumerate(jobs[:MAX_LISTED]))
     further = f"; and {len(jobs) - MAX_LISTED} more" if len(jobs) > MAX_LISTED else ""
     return f"After the log's start: {listed}{further}."
 
@@ -211,7 +211,7 @@ def _diagnosis_note(jobs: Sequence[SampledJob]) -> str:
     return "Each is diagnosed on its own."
 
 
-def placed_in_log(job: SampledJob, gpus: Sequence[DeviceSamples]) -> str:
+def offset_in_log(job: SampledJob, gpus: Sequence[DeviceSamples]) -> str:
     """Return when a job ran after the log's start, and on which GPUs if not on all."""
     start = min(int(gpu.times[0]) for gpu in gpus)
     gpu_names = "" if len(job.devices) == len(gpus) else f" on {mid_sentence(gpus_in_words(job.devices, len(gpus)))}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sawtooth.analysis.quantiles import CONFIDENCE, student_t
-from sawtooth.analysis.telemetry.signal.steady import F64, I64, Steady, recorded_samples, weights_ns
+from sawtooth.analysis.telemetry.signal.steady import F64, I64, SteadyPart, recorded_samples, weights_ns
 
 BATCHES = 8  # Parts whose means give the interval of the overall mean.
 MIN_COUNTED_S = 20.0  # A counter that is read every 5 s has too few steps in less time.
@@ -25,7 +25,7 @@ class Mean:
     seconds: float
 
 
-def mean_over(time_ns: I64, value: F64, part: Steady) -> Mean | None:
+def mean_over(time_ns: I64, value: F64, part: SteadyPart) -> Mean | None:
     """Return the mean of ``value`` over the training part with its interval; None if there are none.
 
     The interval follows from the scatter of BATCHES equal parts (or of full periods). It also contains the mean that includes
@@ -68,7 +68,7 @@ def counter_rises(values: F64) -> F64:
     return rises[1:]
 
 
-def counter_rate(time_ns: I64, counter: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
+def counter_rate(time_ns: I64, counter: F64, part: SteadyPart, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
     """Return the rise per second of a counter over the steady part; None if the time is too short.
 
     Steps that begin or end outside the part, or in the intervals of ``exclude``, do not count. A counter that falls was reset or
@@ -84,7 +84,7 @@ def counter_rate(time_ns: I64, counter: F64, part: Steady, exclude: Sequence[tup
     return float(steps[counts].sum()) / total if total >= MIN_COUNTED_S else None
 
 
-def weighted_mean(time_ns: I64, value: F64, part: Steady, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
+def weighted_mean(time_ns: I64, value: F64, part: SteadyPart, exclude: Sequence[tuple[int, int]] = ()) -> float | None:
     """Return the mean over the steady part, weighted by the time since the previous sample.
 
     None if there are none. Telemetry gaps and the intervals of ``exclude`` (a profile's window) have no weight, so a sample after

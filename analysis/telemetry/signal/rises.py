@@ -12,7 +12,7 @@ from sawtooth.analysis.telemetry.signal.rhythm import F64, MIN_CYCLES
 # Samples per period from which every rise shows in at least one low and one high sample. Samples that cover all of the time show
 # each burst, however short, in a sample of at least half its height.
 COUNTED_FROM, COUNTED_FROM_TILES = 4.0, 2.5
-RISEN, FALLEN = 0.5, 0.25  # Shares of the range above and below which a sample is high or low.
+HIGH_LEVEL, LOW_LEVEL = 0.5, 0.25  # Shares of the range above and below which a sample is high or low.
 
 
 class CountedPeriod(NamedTuple):
@@ -36,7 +36,7 @@ def counted_period(
     """
     if period < (COUNTED_FROM_TILES if tile else COUNTED_FROM) * spacing or np.diff(times).max() > 3.5 * spacing:
         return None
-    state = np.where(values >= low + RISEN * (high - low), 1, np.where(values <= low + FALLEN * (high - low), -1, 0))
+    state = np.where(values >= low + HIGH_LEVEL * (high - low), 1, np.where(values <= low + LOW_LEVEL * (high - low), -1, 0))
     clear = np.flatnonzero(state)
     rises = times[clear[1:][(state[clear[1:]] == 1) & (state[clear[:-1]] == -1)]]
     distance = np.diff(rises)

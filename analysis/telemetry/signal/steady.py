@@ -48,12 +48,12 @@ ODD_PLACES, ODD_SHARE = 2, 0.4  # With more such places, or a larger share of th
 LAG_NS = 500_000_000  # For this time after the GPU resumes, NVML's utilization still contains the time before.
 # time before the profile: the profiler's warm-up steps, and the window of the sample that shows them
 PREPARES_NS = 1_000_000_000
-WRITES_WITHIN_NS = 1_000_000_000  # Within this time after the last event, the profiler stops the loop to process and write.
+MAX_WRITE_START_NS = 1_000_000_000  # Within this time after the last event, the profiler stops the loop to process and write.
 ENOUGH_NS, ENOUGH_SAMPLES = 2_000_000_000, 10  # With this much training before the profile, samples after it are not needed.
 
 
 @dataclass(frozen=True)
-class Steady:
+class SteadyPart:
     """The training part in absolute nanoseconds, or None with the reason.
 
     ``pauses`` are long idle times between active parts. ``warm_up_ns`` is the length of a start with another level that was
@@ -86,7 +86,7 @@ class Steady:
         return inside
 
 
-def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: Span | None = None) -> Steady:
+def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: Span | None = None) -> SteadyPart:
     """Segment one device's samples by its best activity signal in percent (GPM graphics, else NVML).
 
     ``shadows`` are the times that profiles affect (``profile_shadow``). ``marked`` is the time from the first to the last
@@ -94,17 +94,17 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
     """
     times, values = recorded_samples(time_ns, busy)
     if len(times) < MIN_SAMPLES:
-        return Steady(None, None, f"{len(times)} samples are too few")
+        return SteadyPart(None, None, f"{len(times)} samples are too few")
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
     if (values > threshold).sum() < 2:
         never = "the GPU never worked while it was sampled"
-        return Steady(None, None, f"fewer than two samples are above {threshold:.3g} %" if values.any() else never)
+        return SteadyPart(None, None, f"fewer than two samples are above {threshold:.3g} %" if values.any() else never)
     clear = np.ones(len(times), bool)
     for start, end in shadows:
         clear &= (times <= start) | (times > end)
     active = np.flatnonzero((values > threshold) & clear)
     if len(active) < 2:
-        return Steady(None, None, "the GPU worked under the profiler only while it was sampled")
+        return SteadyPart(None, None, "the GPU worked under the profiler only while it was sampled")
     if marked is not None:
         inside = active[(times[active] > marked[0]) & (times[active] <= marked[1])]
         active = inside if len(inside) >= MIN_SAMPLES else active
@@ -114,7 +114,7 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
     long_enough = (t for t in tries if _length(t) >= ENOUGH_NS and t.mask(times).sum() >= ENOUGH_SAMPLES)
     part = next(long_enough, None) or max(tries, key=lambda t: int(t.mask(times).sum()))
     if int(part.mask(times).sum()) < MIN_SAMPLES:
-        return Steady(None, None, "the GPU worked too briefly while it was sampled", pauses)
+        return SteadyPart(None, None, "the GPU worked too briefly while it was sampled", pauses)
     return replace(part, pauses=pauses if not _is_sawtooth(part, pauses) else ())
 
 
@@ -132,7 +132,7 @@ def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[i
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
     later = np.flatnonzero((times > end) & (values <= threshold))
     # Writing begins within a second of the last event or not at all. So the first idle samples there belong to it.
-    if len(later) and times[later[0]] <= end + WRITES_WITHIN_NS:
+    if len(later) and times[later[0]] <= end + MAX_WRITE_START_NS:
         resumed = np.flatnonzero((times > times[later[0]]) & (values > threshold))
         end = int(times[resumed[0]]) if len(resumed) else int(times[-1])
     return start - PREPARES_NS, end + LAG_NS
@@ -157,7 +157,7 @@ def recorded_samples(time_ns: I64, value: F64) -> tuple[I64, F64]:
     return times, value[finite][first]
 
 
-def _length(part: Steady) -> int:
+def _length(part: SteadyPart) -> int:
     return part.end_ns - part.start_ns if part.start_ns is not None and part.end_ns is not None else 0
 
 
@@ -194,14 +194,14 @@ def _separate_blocks(times: I64, blocks: list[Span], shadows: Sequence[Span]) ->
     return groups
 
 
-def _training_part(times: I64, values: F64, blocks: list[Span]) -> Steady:
+def _training_part(times: I64, values: F64, blocks: list[Span]) -> SteadyPart:
     """Return the training part of blocks of activity."""
     weight = weights_ns(times)
     work = [float((values[a : b + 1] * weight[a : b + 1]).sum()) for a, b in blocks]
     training_blocks = [block for block, amount in zip(blocks, work, strict=True) if amount >= BLOCK_SHARE * max(work)]
     starts = np.array([times[max(a - 1, 0)] for a, _ in training_blocks])
     if len(training_blocks) >= RHYTHM_BLOCKS and (periods := _whole_periods(times, values * weight, starts)):
-        return Steady(
+        return SteadyPart(
             periods[0], periods[-1], None, runs_ns=(int(starts[0]), int(times[training_blocks[-1][1]])), periods=periods
         )
     return _by_level(times, values, training_blocks)
@@ -228,7 +228,7 @@ def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
     return tuple(int(t) for t in starts[first : last + 1]) if even else ()
 
 
-def _by_level(times: I64, values: F64, blocks: list[Span]) -> Steady:
+def _by_level(times: I64, values: F64, blocks: list[Span]) -> SteadyPart:
     """Return the longest block with others of its level, without edges and parts of another level."""
     levels = [float(values[a : b + 1].mean()) for a, b in blocks]
     longest = max(range(len(blocks)), key=lambda i: int(times[blocks[i][1]] - times[blocks[i][0]]))
@@ -243,11 +243,11 @@ def _by_level(times: I64, values: F64, blocks: list[Span]) -> Steady:
         left_out.append((int(times[block[1]]) - (0 if i in same_level else edge), int(times[next_block[0]]) + edge))
         if i not in same_level:
             left_out.append((int(times[max(block[0] - 1, 0)]), int(times[block[1]])))
-    part = Steady(start, end, None, runs_ns=runs, left_out=tuple(left_out))
+    part = SteadyPart(start, end, None, runs_ns=runs, left_out=tuple(left_out))
     return _without_odd_levels(times, values, part)
 
 
-def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
+def _without_odd_levels(times: I64, values: F64, part: SteadyPart) -> SteadyPart:
     """Cut start-up and evaluation: one or two parts with a level below half or above twice the usual one."""
     assert part.start_ns is not None and part.end_ns is not None
     inside = np.flatnonzero(part.mask(times))
@@ -282,7 +282,7 @@ def _without_odd_levels(times: I64, values: F64, part: Steady) -> Steady:
     )
 
 
-def _is_sawtooth(part: Steady, pauses: tuple[Span, ...]) -> bool:
+def _is_sawtooth(part: SteadyPart, pauses: tuple[Span, ...]) -> bool:
     """Return whether waits are most of a rhythm.
 
     This is a loop that waits for its loader, not one that stops for a checkpoint.

@@ -17,7 +17,7 @@ MIN_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
 WARM_UP_SHARE = 0.10  # Leading steps that differ from the later median by more than this share are warm-up.
 DRIFT_STEPS = 3  # At least this many slow leading steps can be a change of the host's speed; fewer are warm-up.
 # While a host fills the GPU's queue, it gains at least this many steps on the GPU, and more than as many steps usually vary.
-MIN_LEAD, SIGNIFICANT = 0.3, 4.0
+MIN_LEAD, MIN_LEAD_SIGMAS = 0.3, 4.0
 MIN_SHORTER = 0.02  # Steps that are shorter by a smaller share need not be of a queue that fills.
 # The first evaluation or checkpoint loads kernels and allocates memory. It is warm-up if it takes this many times as long as each
 # later one: with 12 batches on an H200 it took 0.62 s, and 0.11 to 0.15 s later.
@@ -38,7 +38,7 @@ def without_warm_up(*parts: F64) -> list[F64]:
     return settled if sum(map(len, settled)) >= sum(map(len, parts)) / 2 else list(parts)
 
 
-def first_times(spans: Sequence[StepSpan], phases: Collection[str]) -> list[StepSpan]:
+def slow_first_spans(spans: Sequence[StepSpan], phases: Collection[str]) -> list[StepSpan]:
     """Return the first span of each of ``phases``, if it takes much longer than all later ones."""
     first_spans: list[StepSpan] = []
     for phase in phases:
@@ -86,7 +86,7 @@ def _steps_ahead(shares: F64) -> int:
     lead = np.cumsum(1 - first)
     count = int(lead.argmax()) + 1
     spread = float(np.median(np.abs(later - np.median(later)))) * MAD_TO_SIGMA
-    clear = lead[count - 1] > max(MIN_LEAD, SIGNIFICANT * spread * np.sqrt(count))
+    clear = lead[count - 1] > max(MIN_LEAD, MIN_LEAD_SIGMAS * spread * np.sqrt(count))
     return count if clear and np.median(first[:count]) < (1 - MIN_SHORTER) * np.median(later) else 0
 
 

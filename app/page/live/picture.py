@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sawtooth.analysis.telemetry.series import DRAWN
+from sawtooth.analysis.telemetry.series import CHART_COLUMNS
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import live as chart
 from sawtooth.app.charts.live import LiveNumber
@@ -26,7 +26,7 @@ def picture(session: LiveSession, gpu: LiveGpu, window_s: float, *, dark: bool, 
     last, first = session.last_ns or 0, session.first_ns or 0
     recorded_s = max((last - first) / 1e9, MIN_SECONDS)
     window = min(window_s or recorded_s, recorded_s)
-    lines = {c: _line(session, gpu, c, window, POINTS) for c in DRAWN if c in gpu.series}
+    lines = {c: _line(session, gpu, c, window, POINTS) for c in CHART_COLUMNS if c in gpu.series}
     now = {c: words.now_of(gpu, c) for c in lines}
     tiles = [_tile(session, gpu, column, label, value, dark) for column, label, value in words.now_numbers(session, gpu)]
     every = [_at_a_glance(session, other, other is gpu, dark) for other in session.gpus.values()]

@@ -64,7 +64,7 @@ def bars(rows: pd.DataFrame) -> list[str]:
 
     Streamlit's own bars have one colour, which elsewhere means tensor-core compute.
     """
-    largest, dark = float(rows["share"].max()) or 1.0, frame.dark()
+    largest, dark = float(rows["share"].max()) or 1.0, frame.is_dark()
     track, length = MUTED.on(dark)[1:], BAR_WIDTH - 20  # the cell's padding
     return [
         _BAR.format(length, track, OWNERS[owner].on(dark)[1:], max(length * share / largest, 1.0))
@@ -104,7 +104,7 @@ def table(
     return int(chosen[0]) if chosen and chosen[0] < len(rows) else None
 
 
-def narrow(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> None:
+def show_for_phone(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> None:
     """Show the first rows, each in two lines, for a phone."""
     largest, first = float(rows["share"].max()) or 1.0, rows.head(ON_A_PHONE)
     kept = {**st.query_params.to_dict(), "run": run}
@@ -116,7 +116,7 @@ def narrow(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> None:
             chosen=key == (st.query_params.get(ROW) or keys[0]),
             value=f"{fmt.duration_ms(row['ms'])} · {fmt.share(row['share'])}",
             bar=f"{row['share'] / largest:.1%}",
-            colour=OWNERS[row["owner"]].on(frame.dark()),
+            colour=OWNERS[row["owner"]].on(frame.is_dark()),
             kind=categories.in_words(row["category"]) if by != "category" and isinstance(row["category"], str) else "",
         )
         for name, key, row in zip(short_names(first, by), keys, first.to_dict("records"), strict=True)

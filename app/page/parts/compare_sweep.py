@@ -32,7 +32,7 @@ def show(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]
         )
         return
     setting = st.selectbox("Setting", settings, key="setting", bind="query-params") if len(settings) > 1 else settings[0]
-    lacking = compare_choice.lacking(runs, setting)
+    lacking = compare_choice.runs_without_setting(runs, setting)
     if lacking:
         cards.small(f"No {setting} is recorded for {', '.join(clean(m.name, 40) for m in lacking)}.")
         return

@@ -21,13 +21,13 @@ from sawtooth.app.words import advice, evidence, headline
 from sawtooth.app.words import run as words
 
 MAX_TRIED = 8  # The Python stacks of this many pieces of evidence are read to find a code line, to save time.
-AROUND = 1.1  # time span that the timeline shows, relative to the step's length
+TIMELINE_SPAN_RATIO = 1.1  # time span that the timeline shows, relative to the step's length
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
 _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
 
 
-def claimed(result: RunResult) -> list[tuple[int, Finding]]:
+def advised_findings(result: RunResult) -> list[tuple[int, Finding]]:
     """Return the numbered findings that advise a change, in the order in which to make the changes."""
     return [(number, finding) for number, finding in advice.numbered(result) if reading_order.is_advice(finding)]
 
@@ -51,7 +51,7 @@ def show_rest(result: RunResult, shown: list[Finding]) -> None:
                 if len(left) > 1:
                     cards.section_label(label)
                 for number, finding in folded:
-                    one(number, finding, result)
+                    show_finding(number, finding, result)
 
 
 def not_checked(result: RunResult) -> None:
@@ -62,7 +62,7 @@ def not_checked(result: RunResult) -> None:
                 cards.small(sentence)
 
 
-def one(number: int, finding: Finding, result: RunResult) -> None:
+def show_finding(number: int, finding: Finding, result: RunResult) -> None:
     """Show one finding."""
     with st.container(border=True):
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
@@ -92,7 +92,7 @@ def why_button(number: int, finding: Finding, result: RunResult) -> None:
 
 
 def _why(number: int, finding: Finding, result: RunResult) -> None:
-    cards.strong(finding.title)
+    cards.show_bold(finding.title)
     for paragraph in advice.paragraphs(finding):
         cards.paragraph(paragraph)
     cards.small(f"{advice.gain_and_step(result, finding)}.")
@@ -128,7 +128,7 @@ def place_of(finding: Finding, result: RunResult) -> dict[str, str] | None:
     if rank is None or view is None:
         return None
     whole = views.extent(rank.recording_id)
-    low, high = view.zoomed(AROUND, whole).relative_ms(whole.start_ns)
+    low, high = view.zoomed(TIMELINE_SPAN_RATIO, whole).relative_ms(whole.start_ns)
     return {"t0": f"{low:.6f}", "t1": f"{high:.6f}", "finding": finding.rule}
 
 

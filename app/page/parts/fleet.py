@@ -10,7 +10,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import fleet as drawing
 from sawtooth.app.page import cards, frame, panel
 
-LISTED = 16  # rows of the table; the chart's own table has all
+MAX_ROWS = 16  # rows of the table; the chart's own table has all
 HEADS = ("GPU", "What the samples show", "In use", "SM clock", "Power", "Temperature", "Most memory")
 
 
@@ -20,10 +20,10 @@ def show(result: RunResult) -> None:
     fleet = _fleet(f"{frame.data_folder().root} {result.manifest.id} {recordings} {result.telemetry.clocks}", result)
     if fleet is None:
         return
-    panel.show(drawing.chart(fleet, dark=frame.dark()), "fleet")
-    cards.table(HEADS, [_cells(row) for row in fleet.rows[:LISTED]], "The GPUs side by side")
-    if len(fleet.rows) > LISTED:
-        cards.small(f"{fmt.count(len(fleet.rows) - LISTED)} more GPUs are in the table of the chart.")
+    panel.show(drawing.chart(fleet, dark=frame.is_dark()), "fleet")
+    cards.table(HEADS, [_cells(row) for row in fleet.rows[:MAX_ROWS]], "The GPUs side by side")
+    if len(fleet.rows) > MAX_ROWS:
+        cards.small(f"{fmt.count(len(fleet.rows) - MAX_ROWS)} more GPUs are in the table of the chart.")
 
 
 @st.cache_data(max_entries=24, show_spinner="Reading all GPUs …")

@@ -17,7 +17,9 @@ from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import run as words
 
-AROUND = 12.0  # time span that the timeline shows, relative to the launch, so that the work before and after it is visible
+TIMELINE_SPAN_RATIO = (
+    12.0  # time span that the timeline shows, relative to the launch, so that the work before and after it is visible
+)
 COLUMNS = {
     "operator": "Works for",
     "shapes": "Input shapes",
@@ -61,9 +63,9 @@ def show(row: pd.Series, rank: RankResult, result: RunResult, *, named: bool) ->
             if not works_for.empty:
                 panel.csv_button(works_for, "kernel-works-for")
             panel.explain((), COPY_METHOD if copies else METHOD, "kernel-works-for")
-        wide, side = panel.beside()
+        wide, side = panel.two_columns()
         with wide:
-            chart = rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.dark(), method="")
+            chart = rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.is_dark(), method="")
             panel.show(chart, "kernel-durations")
         with side:
             cards.title("Its full name")
@@ -187,7 +189,7 @@ def _headings(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> dic
 
 def _timeline_link(rank: RankResult, longest: TimelineSpan) -> None:
     whole = views.extent(rank.recording_id)
-    low, high = longest.zoomed(AROUND, whole).relative_ms(whole.start_ns)
+    low, high = longest.zoomed(TIMELINE_SPAN_RATIO, whole).relative_ms(whole.start_ns)
     frame.link(
         "timeline",
         "Show its longest launch on the timeline",

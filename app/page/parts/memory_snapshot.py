@@ -55,9 +55,9 @@ def show(memory: DeviceMemory, capacity_bytes: float | None) -> None:
         [(held.name or words.UNKNOWN, held.size, held.size / memory.peak_bytes, held.blocks) for held in holders],
         columns=["operator", "bytes", "share", "blocks"],
     )
-    bars = poster.bar(StepBar("peak", fmt.memory(memory.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.dark()))))
+    bars = poster.bar(StepBar("peak", fmt.memory(memory.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.is_dark()))))
     if capacity_bytes:
-        bars += poster.bar(charts.of_the_gpu(memory.peak_bytes, capacity_bytes, dark=frame.dark()))
+        bars += poster.bar(charts.of_the_gpu(memory.peak_bytes, capacity_bytes, dark=frame.is_dark()))
     st.html(bars)
     unit, of_unit = ("GiB", 2.0**30) if memory.peak_bytes >= 2**30 else ("MiB", 2.0**20)
     panel.table(
@@ -73,7 +73,7 @@ def show(memory: DeviceMemory, capacity_bytes: float | None) -> None:
             curve[["at_ms", "allocated_bytes"]],
             f"Memory in use peaks at {fmt.memory(memory.peak_bytes)}{at}",
             [],
-            dark=frame.dark(),
+            dark=frame.is_dark(),
             relative=False,
         )
         panel.show(chart, "snapshot")

@@ -19,7 +19,7 @@ def show(a: RankResult | None, b: RankResult | None) -> None:
     if any(tree.empty for tree in trees):
         return
     rows = module_tables.module_changes(*trees)
-    panel.show(charts.difference(rows, charts.difference_title(rows), dark=frame.dark()), "module-changes")
+    panel.show(charts.difference(rows, charts.difference_title(rows), dark=frame.is_dark()), "module-changes")
 
 
 @st.cache_data(max_entries=64, show_spinner="Adding up modules …", hash_funcs={RankResult: current_result.key_of})

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from sawtooth.analysis.ranks.heatmap import Level, pooled_heat, rank_steps, waits_between
-from sawtooth.analysis.ranks.stragglers.sentences import who
+from sawtooth.analysis.ranks.stragglers.sentences import straggler_name
 from sawtooth.analysis.run.job import Communication, Pipeline
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
@@ -33,7 +33,7 @@ def heat(result: RunResult, communication: Communication) -> None:
         measure = controls.choice("Measure", charts.MEASURES, "heat", label_shown=False)
         level = controls.choice("Rows", levels, "rows", label_shown=False) if len(levels) > 1 else "rank"
     rows = pooled_heat(table, level)
-    chart = charts.heat(rows, measure, dark=frame.dark())
+    chart = charts.heat(rows, measure, dark=frame.is_dark())
     late = {f"rank {rank}" for straggler in communication.stragglers for rank in straggler.ranks}
     _label(chart.figure, rows, late if level == "rank" and late_in_the_profile(result, communication) is None else set())
     picked = panel.show(chart, "heat-map", select="points", name="ranks-and-steps")
@@ -85,7 +85,7 @@ def late_in_the_profile(result: RunResult, communication: Communication) -> str 
     name = f"rank {first.rank}" if first.rank is not None else f"device {first.device}"
     return (
         f"In the profiled steps the others wait for {name}, because the profiler slows its host most. "
-        f"Without the profiler they wait for {who(late, result.ranks)}."
+        f"Without the profiler they wait for {straggler_name(late, result.ranks)}."
     )
 
 
@@ -116,7 +116,7 @@ def who_waits(result: RunResult, communication: Communication) -> None:
     if rows.empty:
         return
     if level == "host" or len({*rows["waiter"], *rows["late"]}) > 2:
-        panel.show(charts.who_waits(rows, level, dark=frame.dark()), "who-waits", name="who-waits-for-whom")
+        panel.show(charts.who_waits(rows, level, dark=frame.is_dark()), "who-waits", name="who-waits-for-whom")
 
 
 def pipeline(result: RunResult, communication: Communication) -> None:
@@ -126,7 +126,7 @@ def pipeline(result: RunResult, communication: Communication) -> None:
         return
     here = result.ranks if communication.job_ranks is None else ()
     labels = [_stage_label(here, number, stage) for number, stage in enumerate(schedule.stages)]
-    panel.show_bars(charts.schedule(schedule, labels, dark=frame.dark()), "pipeline")
+    panel.show_bars(charts.schedule(schedule, labels, dark=frame.is_dark()), "pipeline")
     chunks = f", {schedule.chunks} chunks of the model on each stage" if schedule.chunks > 1 else ""
     order = f" ({schedule.schedule}{chunks})" if schedule.schedule else ""
     cards.small(

@@ -21,10 +21,10 @@ from sawtooth.app.page import current_result, frame
 from sawtooth.app.page.timeline import views
 from sawtooth.app.theme import colour_of
 
-AROUND = 1.1  # time span that the timeline shows, relative to the step's length
+TIMELINE_SPAN_RATIO = 1.1  # time span that the timeline shows, relative to the step's length
 ROOM = 8  # columns: with more of them, a column is too narrow for text
 SEEN = 0.01  # share of the full scale: a smaller part is less than half a pixel high and is not drawn
-SLOW = 1.5  # times the median: the sentence counts the steps that take longer than this
+SLOW_STEP_RATIO = 1.5  # times the median: the sentence counts the steps that take longer than this
 _HTML = templates.pieces("step_strip.html")
 
 
@@ -39,9 +39,9 @@ def show(run: str, rank: RankResult, *, name: str = "profiled steps", longest_ms
 
     A step of ``longest_ms`` has the full height. Give two strips the same value to make them comparable.
     """
-    top = longest_ms or longest(rank)
+    top = longest_ms or longest_step_ms(rank)
     if _owners(rank)["step"].nunique() > 1:
-        st.html(_html(run, rank, top, frame.dark(), name))
+        st.html(_html(run, rank, top, frame.is_dark(), name))
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
@@ -59,7 +59,7 @@ def _html(run: str, rank: RankResult, top: float, dark: bool, name: str) -> str:
     return str(_HTML.strip(name, columns, f"{name}: {sentence(table)}", between))
 
 
-def longest(rank: RankResult) -> float:
+def longest_step_ms(rank: RankResult) -> float:
     """Return the longest step of the strip in ms, or 0 without steps."""
     table = _owners(rank)
     return float(table.groupby("step")["ms"].sum().max()) if len(table) else 0.0
@@ -70,15 +70,15 @@ def sentence(table: pd.DataFrame) -> str:
     lengths = table.groupby("step")["ms"].sum()
     low, high, middle = float(lengths.min()), float(lengths.max()), float(lengths.median())
     steps = f"{fmt.many(len(lengths), 'profiled step')}, {fmt.span_ms(low, high)}"
-    slow = int((lengths > SLOW * middle).sum())
-    stands_out = f"; {slow} take{'s' if slow == 1 else ''} more than {SLOW:g}\u2009× the median" if slow else ""
+    slow = int((lengths > SLOW_STEP_RATIO * middle).sum())
+    stands_out = f"; {slow} take{'s' if slow == 1 else ''} more than {SLOW_STEP_RATIO:g}\u2009× the median" if slow else ""
     return f"{steps}{stands_out}. Select one to see it on the timeline."
 
 
 def _column(run: str, rows: pd.DataFrame, top: float, whole: TimelineSpan, *, many: bool, dark: bool) -> dict[str, Any]:
     first = rows.iloc[0]
     span = TimelineSpan(int(first["start_ns"]), int(first["end_ns"]))
-    t0, t1 = span.zoomed(AROUND, whole).relative_ms(whole.start_ns)
+    t0, t1 = span.zoomed(TIMELINE_SPAN_RATIO, whole).relative_ms(whole.start_ns)
     ms = float(rows["ms"].sum())
     ordered = sorted(rows.to_dict("records"), key=lambda row: (-OWNER_KEYS.index(str(row["owner"])), str(row["cause"])))
     parts = [

@@ -13,7 +13,7 @@ def show(sweep: Sweep) -> None:
     """Show the curve, with the recommended value as its title, and the table."""
     rows = words.rows(sweep)
     title, _, more = fmt.clean(words.sentence(sweep)).partition(". ")
-    panel.show(charts.curve(rows, sweep.setting, sweep.unit, title.rstrip("."), dark=frame.dark()), "sweep")
+    panel.show(charts.curve(rows, sweep.setting, sweep.unit, title.rstrip("."), dark=frame.is_dark()), "sweep")
     if more:
         cards.small(more)
     panel.table(rows, words.columns(sweep), "sweep")

@@ -84,7 +84,7 @@ def last_minute(result: RunResult) -> None:
     column = column_of(whole, summary)
     if whole is None or column is None:
         return
-    telemetry = series.last(steady(whole, summary), LAST_SECONDS)
+    telemetry = series.last_seconds(steady(whole, summary), LAST_SECONDS)
     facts = series.facts(telemetry, column)
     if not facts:  # this quantity is missing in all samples of the last minute
         return
@@ -96,12 +96,12 @@ def last_minute(result: RunResult) -> None:
         title = words.sawtooth(tooth, name) or title
     origin = telemetry.span.start_ns
     steps = sawtooth.step_spans(result.lead.steps, origin) if result.lead is not None and _same_time(result, telemetry) else []
-    chart = sawtooth.signal(telemetry, column, title, origin_ns=origin, dark=frame.dark(), steps=steps, sawtooth=tooth)
-    folded = sawtooth.folded_chart(steady(whole, summary), column, tooth, dark=frame.dark()) if tooth is not None else None
+    chart = sawtooth.signal(telemetry, column, title, origin_ns=origin, dark=frame.is_dark(), steps=steps, sawtooth=tooth)
+    folded = sawtooth.folded_chart(steady(whole, summary), column, tooth, dark=frame.is_dark()) if tooth is not None else None
     if folded is None:
         panel.show(chart, "last-minute")
     else:
-        over_time, one = panel.beside()
+        over_time, one = panel.two_columns()
         with over_time:
             panel.show(chart, "last-minute")
         with one:
@@ -127,7 +127,7 @@ def steady(telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> Telem
     return series.cut_to(telemetry, TimelineSpan(part.start_ns, part.end_ns))
 
 
-def stretch(part: TelemetrySeries, whole: TelemetrySeries) -> str:
+def axis_range(part: TelemetrySeries, whole: TelemetrySeries) -> str:
     """Return the range of a part on the chart's axis, such as "0.36 to 2.44 s"."""
     begin_s, end_s = ((ns - whole.span.start_ns) / 1e9 for ns in (part.span.start_ns, part.span.end_ns))
     return f"{fmt.number(begin_s)} to {fmt.number(end_s)}\u00a0s"

@@ -48,7 +48,7 @@ def show(
     if by == "kernel":
         kernel_drawer.show(row, rank, result, named=bool(changes))
     elif not changes:
-        cards.text(unnamed(float(row["ms"]), rank.metrics["step_time_ms"].value))
+        cards.text(show_other_work(float(row["ms"]), rank.metrics["step_time_ms"].value))
         if row["category"] == "communication":
             frame.link("communication", "Which collectives are exposed", run=result.manifest.id, icon=":material/lan:")
         elif row["ms"]:
@@ -68,10 +68,10 @@ def show(
 def _named(by: Grouping, name: str) -> str:
     if by == "category":
         return categories.in_words(name)
-    return rankings.short(name, 60) if by == "kernel" else fmt.clean(name.rsplit(" / ", 1)[-1], 60)
+    return rankings.short_name(name, 60) if by == "kernel" else fmt.clean(name.rsplit(" / ", 1)[-1], 60)
 
 
-def unnamed(ms: float, step_ms: float | None) -> str:
+def show_other_work(ms: float, step_ms: float | None) -> str:
     """Say what is known of work that no finding is about; it takes ``ms`` per profiled step."""
     if not ms:
         return "It launches no GPU work itself. Its host time matters only where the GPU waits for the host."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.gpu_work import GpuWork, Grouping, nested
+from sawtooth.analysis.findings.gpu_work import GpuWork, Grouping, own_time_by_two_groupings
 from sawtooth.app.charts import rankings, treemap
 from sawtooth.app.charts.base import CONFIG, Chart
 from sawtooth.app.charts.treemap import Tile
@@ -58,7 +58,7 @@ def tiles(work: GpuWork, by: Grouping, rows: pd.DataFrame) -> list[Tile]:
             Tile((key_of(by, row),), key_of(by, row), float(row["ms"]), str(row["owner"])) for row in rows.to_dict("records")
         ]
     kind = INSIDE[by]
-    parts = nested(work, by, kind)
+    parts = own_time_by_two_groupings(work, by, kind)
     names = parts[kind].astype(str).tolist()
     labels = list(map(categories.in_words, names)) if kind == "category" else rankings.distinct_names(names, treemap.LABEL)
     around = [Tile((name,), categories.in_words(name) if by == "category" else name, 0.0) for name in rows["name"].astype(str)]

@@ -11,7 +11,7 @@ from sawtooth.ingest.runs.grouping import overlapping_telemetry
 from sawtooth.ingest.runs.manifests import attach
 
 
-def offer(manifest: Manifest) -> None:
+def offer_telemetry(manifest: Manifest) -> None:
     """Offer telemetry that covers the time of the run's trace.
 
     Shows nothing if the run has telemetry already, or if none fits.

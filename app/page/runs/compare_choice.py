@@ -141,7 +141,7 @@ def _partner(manifest: Manifest, name: str, card: Card, sides: Mapping[str, str]
         chosen=False,
         value=duration_ms(step_ms) if step_ms else without_step,
         bar=f"{(step_ms or 0.0) / longest_ms:.1%}",
-        colour=ACCENT.on(frame.dark()),
+        colour=ACCENT.on(frame.is_dark()),
         kind=" · ".join(filter(None, (gpu, day_and_time(manifest.created_ns)))),
     )
 
@@ -151,7 +151,7 @@ def _model(card: Card | None) -> str:
     return card.gpu.rpartition(" × ")[2] if card is not None else ""
 
 
-def gone(manifest: Manifest) -> bool:
+def has_missing_recording(manifest: Manifest) -> bool:
     """Return whether a recording of the run is missing from this data folder."""
     return any(not frame.data_folder().recording_file(ref.id).exists() for ref in manifest.recordings)
 
@@ -168,7 +168,7 @@ def complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator
                     "the Runs page. This address then shows the comparison.",
                     f"sawtooth import {clean(run, 16)}.sawtooth",
                 )
-            elif gone(known[run]):
+            elif has_missing_recording(known[run]):
                 sources = ", ".join(clean(ref.source_name, 60) for ref in known[run].recordings)
                 cards.empty_state(
                     f"Side {side} is {clean(known[run].name, 60)}, whose recording is no longer here.",
@@ -240,6 +240,6 @@ def _swept(
     return with_predictions(sweep(results, setting, memory), dict.fromkeys(memory, frame.library()))
 
 
-def lacking(manifests: Sequence[Manifest], setting: str) -> list[Manifest]:
+def runs_without_setting(manifests: Sequence[Manifest], setting: str) -> list[Manifest]:
     """Return the runs without the setting."""
     return [manifest for manifest in manifests if value_of(manifest, setting) is None]

@@ -17,7 +17,7 @@ from sawtooth.app.words.comparisons import title as title_words
 from sawtooth.app.words.comparisons.row import ComparisonRow
 
 _HTML, _CARDS = templates.pieces("poster.html"), templates.pieces("cards.html")
-SHOWN = 3  # changes in the page's first lines; the others are in a popover
+MAX_SHOWN_CHANGES = 3  # changes in the page's first lines; the others are in a popover
 
 
 def head(comparison: Comparison, about: str) -> None:
@@ -51,7 +51,7 @@ def ratio(comparison: Comparison) -> None:
             alone = fast if comparison.throughput is None else f"Step time alone: {fast[0].lower()}{fast[1:]}"
             cards.title(f"{alone} ({intervals.level(ratios)})")
             mark = ALARM if slower else ACCENT
-            st.html(_HTML.ratios(step_pair.ratio_axis(ratios), mark.on(frame.dark()), PAGE.on(frame.dark())))
+            st.html(_HTML.ratios(step_pair.ratio_axis(ratios), mark.on(frame.is_dark()), PAGE.on(frame.is_dark())))
             if tested := setup_changes.tested_prediction(comparison):
                 cards.small(tested)
 
@@ -60,7 +60,7 @@ def causes(comparison: Comparison) -> None:
     """Show the step's change as one signed bar per cause, if both steps can be divided."""
     if not (steps := step_parts.steps_divided(comparison)):
         return
-    changes = cause_changes(step_parts.bars(comparison, steps[0]), dark=frame.dark())
+    changes = cause_changes(step_parts.bars(comparison, steps[0]), dark=frame.is_dark())
     if changes is not None:
         with st.container(gap="xxsmall"):
             cards.title("Change of the step, by cause")
@@ -75,8 +75,8 @@ def changed(comparison: Comparison) -> None:
         lines += [line for line in (setup_changes.tested_prediction(comparison),) if line]
     with st.container(gap="xxsmall"):
         if rows:
-            st.html(_CARDS.changes([_line(row) for row in rows[:SHOWN]], setup_changes.TITLE))
-        if more := setup_changes.sentences(comparison)[SHOWN:]:
+            st.html(_CARDS.changes([_line(row) for row in rows[:MAX_SHOWN_CHANGES]], setup_changes.TITLE))
+        if more := setup_changes.sentences(comparison)[MAX_SHOWN_CHANGES:]:
             with st.popover(f"{len(more)} more", type="tertiary"):
                 for sentence in more:
                     cards.text(sentence)

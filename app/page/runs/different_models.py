@@ -22,16 +22,16 @@ TITLE = "What to change in each"
 def show(comparison: Comparison) -> None:
     """Show for each side's first run what to change, where its step time goes, and a link to its Verdict."""
     cards.title(TITLE)
-    places = panel.beside()
+    places = panel.two_columns()
     for place, side, name in zip(places, (comparison.a, comparison.b), words.names(comparison), strict=True):
         manifest = side.runs[0].manifest
         about = listing.known(manifest)
         with place, st.container(border=True, height="stretch", gap="xsmall"):
             cards.small(name)
             if about.headline:
-                cards.strong(about.headline)
+                cards.show_bold(about.headline)
             if about.parts:
-                st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.dark()), listing.goes_to(about)))
+                st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.is_dark()), listing.goes_to(about)))
             frame.link("verdict", "See its verdict", run=manifest.id, icon=":material/gavel:")
     for sentence in limits.sentences(comparison, profiles=False):
         cards.caution(sentence)

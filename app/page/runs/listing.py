@@ -82,7 +82,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
         cards.small("No run matches by name, tag, note or id.")
     elif tag is not None and len(ordered) > 1:
         rows = listing.history(ordered, cards_of)
-        panel.show(history.chart(rows, listing.history_title(tag, rows), dark=frame.dark()), "tag-history")
+        panel.show(history.chart(rows, listing.history_title(tag, rows), dark=frame.is_dark()), "tag-history")
     return ordered, group, view
 
 
@@ -159,12 +159,12 @@ def _card(manifest: Manifest, names: Mapping[str, str]) -> None:
         about = known(manifest)
         cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest)) if part))
         if about.headline:
-            cards.strong(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # keep both step times on one line
+            cards.show_bold(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # keep both step times on one line
         if about.parts:
-            st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.dark()), goes_to(about)))
+            st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.is_dark()), goes_to(about)))
         cards.numbers(_numbers(about))
         if about.utilization:
-            cards.sparkline(about.utilization, f"GPU utilization, last {SPARKLINE_SECONDS} s", dark=frame.dark())
+            cards.sparkline(about.utilization, f"GPU utilization, last {SPARKLINE_SECONDS} s", dark=frame.is_dark())
         if about.problem:
             cards.caution(about.problem)
         cards.tags(manifest.tags)

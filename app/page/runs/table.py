@@ -22,9 +22,9 @@ from sawtooth.ingest.manifest import Manifest
 
 COMPARED_FROM = 3  # runs: for two, the Compare page shows more than a chart of MFU and busy share
 RUN_CHARACTERS, LETTER_PX = 26, 7.2  # characters of a run's name in its column, and pixels of a letter
-MIN_SURE = 0.0005  # share of the step: a smaller gain would be shown as 0.0 %
+MIN_SHOWN_GAIN = 0.0005  # share of the step: a smaller gain would be shown as 0.0 %
 SHARES = ("busy_share", "mfu_share")
-AFTER = "after="  # the tag of a run that applied a change to another one
+AFTER_TAG = "after="  # the tag of a run that applied a change to another one
 
 
 def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: Callable[[list[Manifest]], None]) -> None:
@@ -96,7 +96,7 @@ def _narrow(rows: pd.DataFrame) -> None:
             chosen=False,
             value=fmt.duration_ms(row["step_ms"]) if pd.notna(row["step_ms"]) else "no step time",
             bar=f"{row['gain_share']:.1%}" if pd.notna(row["gain_share"]) else "0%",
-            colour=ACCENT.on(frame.dark()),
+            colour=ACCENT.on(frame.is_dark()),
             kind=f"all changes {row['gain']}" if row["gain"] else "",
         )
         for row in rows.drop_duplicates("id").to_dict("records")
@@ -110,7 +110,7 @@ def _by_busy(rows: pd.DataFrame) -> None:
     placed = rows.drop_duplicates("id").dropna(subset=["busy_share", "mfu_share"])
     placed = placed.reset_index(drop=True).rename(columns={"busy_share": "busy", "mfu_share": "mfu"})
     if len(placed) >= COMPARED_FROM:
-        panel.show(history.mfu_by_busy(placed[["run", "busy", "mfu"]], dark=frame.dark()), "mfu-by-busy")
+        panel.show(history.mfu_by_busy(placed[["run", "busy", "mfu"]], dark=frame.is_dark()), "mfu-by-busy")
 
 
 def _percent(value: float) -> str:
@@ -130,7 +130,7 @@ def first_change(card: Card) -> str:
 
 def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float], names: Mapping[str, str]) -> dict[str, Any]:
     step_ms = step_of(card)
-    before = next((tag.removeprefix(AFTER) for tag in manifest.tags if tag.startswith(AFTER)), "")
+    before = next((tag.removeprefix(AFTER_TAG) for tag in manifest.tags if tag.startswith(AFTER_TAG)), "")
     named = fmt.clean(names.get(before, before), 60)
     changed = f"{named}: {listing.change(steps[before], step_ms)}" if step_ms and before in steps else ""
     return {
@@ -140,7 +140,9 @@ def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float],
         "step_ms": step_ms,
         "busy_share": fmt.shown_share(card.busy),
         "mfu_share": value.value if (value := card.readings.get("mfu")) else None,
-        "gain_share": sure if card.after is not None and step_ms and (sure := 1 - card.after[2] / step_ms) > MIN_SURE else None,
+        "gain_share": sure
+        if card.after is not None and step_ms and (sure := 1 - card.after[2] / step_ms) > MIN_SHOWN_GAIN
+        else None,
         "gain": listing.gain(step_ms, card.after) or "",
         "headline": first_change(card),
         "last_change": changed,

@@ -46,10 +46,10 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         return None
     lines = [
         f"{number}  {headline.action(finding)}  {advice.gain_text(result, finding)}"
-        for number, finding in findings.claimed(result)[:LINES]
+        for number, finding in findings.advised_findings(result)[:LINES]
     ]
     facts = (
-        savings.lines(forecast, reading_order.leading(result), steps=None, price_per_gpu_hour=None, waiting_w=None)
+        savings.lines(forecast, reading_order.lead_finding(result), steps=None, price_per_gpu_hour=None, waiting_w=None)
         if forecast is not None
         else []
     )
@@ -63,8 +63,8 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         "after": f"≈\u00a0{fmt.duration_ms(forecast.after_ms)} per step" if forecast is not None else "",
         "times": fmt.speedup(forecast.speedup) if forecast is not None else "",
         "facts": facts,
-        "bars": poster_bars.plain(bars),
-        "small": poster_bars.plain(poster_bars.unlabelled(bars)),
+        "bars": poster_bars.plain_data(bars),
+        "small": poster_bars.plain_data(poster_bars.unlabelled(bars)),
         "lines": [fmt.clean(line) for line in lines],
         "foot": f"{fmt.clean(result.manifest.name, 60)} · {words.subtitle(result)} · Sawtooth",
     }
@@ -88,7 +88,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
         "after": "",
         "times": "",
         "facts": [],
-        "bars": poster_bars.plain(
+        "bars": poster_bars.plain_data(
             poster_bars.both_steps(
                 bars,
                 dark=False,

@@ -20,7 +20,7 @@ TEXT_LENGTH = 300  # characters of one note, enough for a sentence or two
 _LINE = re.compile(r"^\[(\d{1,12}(?:\.\d{1,9})?) to (\d{1,12}(?:\.\d{1,9})?) ms\] (\S.*)$", re.MULTILINE)
 
 
-def places(notes: str) -> list[dict[str, Any]]:
+def noted_ranges(notes: str) -> list[dict[str, Any]]:
     """Return text, start and end of the notes with a time range, in ns after the recording's start."""
     return [
         {"start": round(float(start) * 1e6), "end": round(float(end) * 1e6), "text": clean(text, TEXT_LENGTH)}
@@ -28,7 +28,7 @@ def places(notes: str) -> list[dict[str, Any]]:
     ]
 
 
-def noted(notes: str, start_ns: float, end_ns: float, text: str) -> str:
+def with_note(notes: str, start_ns: float, end_ns: float, text: str) -> str:
     """Return ``notes`` with an additional line about the range from ``start_ns`` to ``end_ns``.
 
     Raises UsageError if the text is empty, the range is invalid, or the notes are full.
@@ -52,5 +52,5 @@ def keep(run_id: str, note: Any) -> None:
     edit_run(
         frame.data_folder(),
         run_id,
-        lambda run: msgspec.structs.replace(run, notes=noted(run.notes, start_ns, end_ns, words)),
+        lambda run: msgspec.structs.replace(run, notes=with_note(run.notes, start_ns, end_ns, words)),
     )

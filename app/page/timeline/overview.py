@@ -14,7 +14,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import current_result
 
 SEEN = 0.02  # share of the profiled step: a smaller difference between both steps cannot be seen in the bars
-FEW = 2  # ranks: with fewer, there is nothing to compare
+MIN_RANKS = 2  # ranks: with fewer, there is nothing to compare
 
 
 def heat(result: RunResult, shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -26,7 +26,7 @@ def heat(result: RunResult, shown: list[dict[str, Any]]) -> list[dict[str, Any]]
     ranks are not known.
     """
     communication = result.communication
-    if communication is None or communication.heat is not None or len(shown) < FEW:
+    if communication is None or communication.heat is not None or len(shown) < MIN_RANKS:
         return []
     by_place = {(rank.recording_id, rank.device): i for i, rank in enumerate(result.ranks)}
     table = rank_steps(result.ranks, communication)

@@ -27,7 +27,7 @@ from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.page import address, frame
 from sawtooth.app.page.timeline import notes as timeline_notes
 from sawtooth.app.page.timeline import overview, tracks, views
-from sawtooth.app.page.timeline.tracks import Beside
+from sawtooth.app.page.timeline.tracks import SecondRun
 from sawtooth.app.theme import ACCENT, HOST_KINDS, MUTED, STEPS, UNKNOWN, Colour, colour_of_quantity
 from sawtooth.app.words import timeline as words
 from sawtooth.app.words.answer.step import answer_of
@@ -37,7 +37,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
 VISIT = "timeline_visit"  # session key: the slice to which a selected table row moves the timeline
-DRAWN = "timeline_drawn"  # session key: the component has reported that the picture is complete
+DRAWN_KEY = "timeline_drawn"  # session key: the component has reported that the picture is complete
 MAX_POINTS = 20_000  # points of a telemetry line: one hour at 5 Hz, which takes 200 kB
 NAMED_FROM = 0.01  # share of the steps: a smaller part is hardly visible, and a long legend pushes the picture down
 HOST_NAMED = ("annotation", "op", "launch", "call", "sync")  # kinds of host slices in the legend; others are named on hover
@@ -56,7 +56,7 @@ def show(
     rank: RankResult | None,
     recording_id: str,
     telemetry: TelemetrySeries | None,
-    beside: Beside | None = None,
+    beside: SecondRun | None = None,
     *,
     others: bool = False,
     signal: str | None = None,
@@ -76,7 +76,7 @@ def show(
             data=_data(result, rank, shown, telemetry, signal) | {"heat": overview.heat(result, shown) if others else []},
             on_place_change=lambda: _keep(key),
             on_note_change=lambda: _keep_note(key, result.manifest.id),
-            on_drawn_change=lambda: st.session_state.update({DRAWN: True}),
+            on_drawn_change=lambda: st.session_state.update({DRAWN_KEY: True}),
         )
 
 
@@ -88,7 +88,7 @@ def all_ranks(result: RunResult) -> bool:
 
 def begin() -> None:
     """Forget that the picture is complete, at the start of each full run of the page."""
-    st.session_state.pop(DRAWN, None)
+    st.session_state.pop(DRAWN_KEY, None)
 
 
 def drawn() -> bool:
@@ -96,7 +96,7 @@ def drawn() -> bool:
 
     Other parts wait until then, because they would delay it: a table alone is a megabyte of script.
     """
-    return DRAWN in st.session_state
+    return DRAWN_KEY in st.session_state
 
 
 def _keep(key: str) -> None:
@@ -130,12 +130,12 @@ def range_in_address(whole: TimelineSpan) -> TimelineSpan:
 
 
 def _tracks(
-    result: RunResult, rank: RankResult | None, recording_id: str, beside: Beside | None, others: bool
+    result: RunResult, rank: RankResult | None, recording_id: str, beside: SecondRun | None, others: bool
 ) -> list[dict[str, Any]]:
     """Return the track of the device, and the tracks of other ranks or of the other run below it."""
     if rank is not None and beside is not None:
         return tracks.pair(result, rank, beside)
-    return tracks.all_ranks(result, rank) if rank is not None and others else [tracks.own(result, rank, recording_id)]
+    return tracks.all_ranks(result, rank) if rank is not None and others else [tracks.device_track(result, rank, recording_id)]
 
 
 def _data(
@@ -147,7 +147,7 @@ def _data(
 ) -> dict[str, Any]:
     whole = views.extent(shown[0]["recording"])
     return {
-        "dark": frame.dark(),
+        "dark": frame.is_dark(),
         "extent": max([whole.ns, *(track["ends"] for track in shown if "ends" in track)]),
         "tracks": shown,
         "steps": tracks.steps(rank, whole) if rank else {"times": "", "names": []},
@@ -171,7 +171,7 @@ def _data(
             for f in result.findings
         ],
         "scale": overview.scale(rank),
-        "notes": timeline_notes.places(frame.data_folder().read_manifest(result.manifest.id).notes),
+        "notes": timeline_notes.noted_ranges(frame.data_folder().read_manifest(result.manifest.id).notes),
         "visit": st.session_state.get(VISIT),
         "waits": not drawn(),
         "place": {name: st.query_params[name] for name in address.RANGE if name in st.query_params},
@@ -204,7 +204,7 @@ def names_of(result: RunResult, rank: RankResult | None) -> Mapping[str, str]:
 
 
 def _entries(heading: str, shown: Sequence[Colour | None]) -> list[LegendEntry]:
-    named = {c.label: LegendEntry(c.label, c.on(frame.dark()), c.hatched, c.texture) for c in shown if c is not None}
+    named = {c.label: LegendEntry(c.label, c.on(frame.is_dark()), c.hatched, c.texture) for c in shown if c is not None}
     return [LegendEntry(heading, "", heading=True), *named.values()] if named else []
 
 

@@ -10,7 +10,7 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current_result, frame
 from sawtooth.app.page.timeline import tracks, views
-from sawtooth.app.page.timeline.tracks import Beside
+from sawtooth.app.page.timeline.tracks import SecondRun
 from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 from sawtooth.ingest.manifest import Manifest
@@ -20,7 +20,7 @@ STEP = "aligned"  # address parameter: the number (from 1) of the counted step a
 NAME_LENGTH = 40
 
 
-def choose(result: RunResult, rank: RankResult) -> Beside | None:
+def choose(result: RunResult, rank: RankResult) -> SecondRun | None:
     """Let the viewer choose another run, and the step at which both runs are aligned.
 
     The result is None if no other run is chosen, or if the chosen run has no GPU work.
@@ -41,7 +41,7 @@ def choose(result: RunResult, rank: RankResult) -> Beside | None:
         if other.lead is None:
             cards.small("That run has no GPU work to show below this one.")
             return None
-        return Beside(other, other.lead, _aligned(rank, other.lead), (names[result.manifest.id], names[chosen]))
+        return SecondRun(other, other.lead, _aligned(rank, other.lead), (names[result.manifest.id], names[chosen]))
 
 
 def _aligned(rank: RankResult, other: RankResult) -> int | None:
@@ -82,7 +82,7 @@ def _offered(result: RunResult, chosen: str) -> dict[str, Manifest]:
     }
 
 
-def sentence(rank: RankResult, beside: Beside) -> str:
+def sentence(rank: RankResult, beside: SecondRun) -> str:
     """Say which lanes belong to which run, and which part of the other recording is outside the picture."""
     at = (
         f"Both are aligned at the start of counted step {beside.step + 1}"

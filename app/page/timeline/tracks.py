@@ -21,13 +21,13 @@ MAX_STREAMS = 48
 MAX_THREADS = 24
 MAX_TRACKS = 16  # ranks in one picture: each adds a few lanes and as many tiles
 # Busy share of the recording: a less busy thread is hidden behind a lane that counts such threads, as its row is almost empty.
-QUIET = 0.005
+MIN_DRAWN_SHARE = 0.005
 NAME_LENGTH = 14  # characters of a thread's name in a lane's label
 A, B = "A", "B"  # prefixes of the lanes of two runs
 
 
 @dataclass(frozen=True)
-class Beside:
+class SecondRun:
     """Another run in the picture, its device, and the step at which both runs are aligned.
 
     ``step`` is the index (from 0) of a counted step. If it is None, the starts of the recordings are aligned. ``names`` are the
@@ -40,7 +40,7 @@ class Beside:
     names: tuple[str, str]
 
 
-def own(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[str, Any]:
+def device_track(result: RunResult, rank: RankResult | None, recording_id: str) -> dict[str, Any]:
     """Return the track of a device, or of a trace without GPU work."""
     return {
         "api": f"/api/v1/runs/{result.manifest.id}/timeline",
@@ -66,7 +66,7 @@ def all_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
     )
     ranks = [chosen, *others][:MAX_TRACKS]
     return [
-        {**_brief(own(result, rank, rank.recording_id), rank is chosen), "offset": at[id(rank)] - at[id(chosen)]}
+        {**_brief(device_track(result, rank, rank.recording_id), rank is chosen), "offset": at[id(rank)] - at[id(chosen)]}
         for rank in ranks
     ]
 
@@ -81,14 +81,17 @@ def _brief(track: dict[str, Any], chosen: bool) -> dict[str, Any]:
     return {**track, "lanes": [lane for lane in track["lanes"] if lane["source"] in ("gaps", "gpu")] + host}
 
 
-def pair(result: RunResult, rank: RankResult, beside: Beside) -> list[dict[str, Any]]:
+def pair(result: RunResult, rank: RankResult, beside: SecondRun) -> list[dict[str, Any]]:
     """Return the track of a device, and below it the track of another run's device.
 
     Each track has lost time, streams and the main thread; the lanes name their run. ``offset`` shifts the other run's times so
     that the chosen step of both runs begins at the same place. ``ends`` is the shifted end of the other recording.
     """
     offset = shift_ns(rank, beside)
-    of_a, of_b = own(result, rank, rank.recording_id), own(beside.result, beside.rank, beside.rank.recording_id)
+    of_a, of_b = (
+        device_track(result, rank, rank.recording_id),
+        device_track(beside.result, beside.rank, beside.rank.recording_id),
+    )
     whole = views.extent(beside.rank.recording_id)
     return [
         {**of_a, "mark": A, "label": f"{A}: {beside.names[0]}", "lanes": _marked(A, of_a["lanes"])},
@@ -114,7 +117,7 @@ def _marked(mark: str, lanes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def shift_ns(rank: RankResult, beside: Beside) -> int:
+def shift_ns(rank: RankResult, beside: SecondRun) -> int:
     """Return the shift in ns that is added to the other recording's times, which count from its own start."""
     if beside.step is None:
         return 0
@@ -144,7 +147,7 @@ def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
         of = {lane.source: lane for lane in host if lane.lane == thread}
         name = _name(thread, threads, names, backward)
         busy_ns = sum(lane.busy_ns for lane in of.values())
-        quiet = place > 0 and thread not in backward and busy_ns < QUIET * views.extent(recording_id).ns
+        quiet = place > 0 and thread not in backward and busy_ns < MIN_DRAWN_SHARE * views.extent(recording_id).ns
         shown += [
             {**_lane(of[source], f"{name} {what}", folded=place > 0), **({"quiet": True} if quiet else {})}
             for source, what in HOST_LANES.items()

@@ -36,7 +36,7 @@ def lanes(recording_id: str, device: int) -> tuple[list[timeline.Lane], dict[int
 
 
 @st.cache_data(max_entries=CACHED, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
-def facts(rank: RankResult, start: int, end: int) -> timeline.InView | None:
+def facts(rank: RankResult, start: int, end: int) -> timeline.ViewSums | None:
     """Return the totals of a range."""
     with current_result.opened(rank, sums=True) as view:
         return timeline.facts_in_view(view, TimelineSpan(start, end))

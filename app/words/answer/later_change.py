@@ -11,7 +11,7 @@ from sawtooth.app.words import advice, headline
 from sawtooth.app.words.answer.change_code import count_added_lines, number_word
 
 
-def larger_later(result: RunResult, lead: Finding, rules: Collection[str], now_ms: float, after_ms: float) -> str:
+def why_not_first(result: RunResult, lead: Finding, rules: Collection[str], now_ms: float, after_ms: float) -> str:
     """Return why a later change with a clearly larger predicted gain is not the first; "" without one.
 
     ``now_ms`` is the step now. The changes of ``rules`` do not count, because the page shows the step after them (``after_ms``).

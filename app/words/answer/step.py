@@ -135,7 +135,7 @@ def answer_of(result: RunResult, rank: RankResult | None) -> StepAnswer | None:
 
 def own_names(result: RunResult, parts: Sequence[StepPart]) -> dict[str, str]:
     """Return the name that the first change gives to the waits that it explains, by cause."""
-    lead = reading_order.leading(result)
+    lead = reading_order.lead_finding(result)
     name = lead.explains.called if lead is not None else None
     if lead is None or not name:
         return {}

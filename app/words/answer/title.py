@@ -15,7 +15,7 @@ from sawtooth.app.words import advice, headline, predicted_gain, telemetry
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words.answer.change_code import cost, instead, number_word
 from sawtooth.app.words.answer.headline_length import MAX_WORDS, shortened, split, words
-from sawtooth.app.words.answer.later_change import larger_later
+from sawtooth.app.words.answer.later_change import why_not_first
 from sawtooth.app.words.answer.step import answer_of, avoided_in_words
 from sawtooth.app.words.answer.waits import also_removed, waits_shortened
 
@@ -61,7 +61,7 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     )
     rules = [finding.rule for finding in findings]
     opens_with = choice == first_choice(stairs, result)
-    larger = larger_later(result, lead, rules, stairs.now.ms, stairs.choices[choice].ms) if opens_with else ""
+    larger = why_not_first(result, lead, rules, stairs.now.ms, stairs.choices[choice].ms) if opens_with else ""
     whole = _title_parts(stairs, choice, first, findings, result) or instead(lead)
     return Title(pieces, " ".join(filter(None, (whole, larger))), " ".join(filter(None, under)))
 
@@ -73,7 +73,7 @@ def first_choice(stairs: Staircase, result: RunResult) -> int:
     """
     if headline.healthy(result) is not None:
         return 0
-    lead = reading_order.leading(result)
+    lead = reading_order.lead_finding(result)
     if stairs.planned:
         return stairs.planned_choice
     return 1 << stairs.changes.index(lead.rule) if lead is not None and lead.rule in stairs.changes else 0
@@ -90,7 +90,7 @@ def first_without_bar(stairs: Staircase, result: RunResult) -> Finding | None:
 
     Else None.
     """
-    lead = reading_order.leading(result)
+    lead = reading_order.lead_finding(result)
     if lead is None or lead.claims != "ceiling" or lead.rule in stairs.changes or lead.ends_the_run:
         return None
     return lead if lead.fed_every_ms is None and lead.gain_ms < stairs.now.ms else None
@@ -187,7 +187,7 @@ def _cause(finding: Finding, result: RunResult, steps: tuple[StairStep, StairSte
         return CAUSE + f"{fmt.ended(fmt.spaced(finding.title))} {_delay_beyond_gain(finding, result)}".strip()
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
-        included = [] if reading_order.leading(result) is finding else [finding]
+        included = [] if reading_order.lead_finding(result) is finding else [finding]
         return CAUSE + (advice.below(result, included) or run_words.first_line(result))
     waits = waits_shortened(finding, result, *steps) if steps is not None else ""
     waiting_time = _waiting_time(result, steps[0]) if steps is not None and steps[1].limit else ""
@@ -213,7 +213,7 @@ def _without_change(result: RunResult, *, selectable: bool) -> Title:
     """Return the headline of a run for which no change is included: healthy, withdrawn, or no gain known."""
     if headline.healthy(result) is not None:
         return _healthy(result)
-    under, lead = advice.below(result) or "", reading_order.leading(result)
+    under, lead = advice.below(result) or "", reading_order.lead_finding(result)
     if (warning := telemetry.first_finding(result)) is not None:
         utilization = telemetry.busiest(result)
         effect = telemetry.job_slowed(result) or (f"{utilization}." if utilization else "")

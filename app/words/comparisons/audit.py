@@ -79,5 +79,5 @@ def shown(row: AuditRow, reading: Reading) -> str:
         return fmt.MISSING
     text = fmt.in_unit(reading.value, row.unit) if row.unit else fmt.number(reading.value)
     if reading.bound is not None:
-        return fmt.bounded(text, reading.bound)
+        return fmt.with_bound_sign(text, reading.bound)
     return text if reading.trust == "ok" or text.startswith("<") else f"≈\u00a0{text}"

@@ -9,7 +9,7 @@ from sawtooth.analysis.compare.comparison import Comparison, MetricChange
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.rankings import middle, short
+from sawtooth.app.charts.rankings import middle, short_name
 from sawtooth.app.charts.waterfall import change_with_arrow
 from sawtooth.app.words.comparisons.row import ComparisonRow, reasons_once
 
@@ -102,7 +102,7 @@ def match_rows(rows: tuple[Match, ...]) -> pd.DataFrame:
 
 def _shorten(label: str) -> str:
     """Return a kernel's C++ name shortened as on the Kernels screen; other labels are only cleaned."""
-    return short(label, NAME_LENGTH) if "<" in label else fmt.clean(label, NAME_LENGTH)
+    return short_name(label, NAME_LENGTH) if "<" in label else fmt.clean(label, NAME_LENGTH)
 
 
 def match_title(rows: tuple[Match, ...], kind: str) -> str:

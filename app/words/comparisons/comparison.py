@@ -168,7 +168,7 @@ def below(comparison: Comparison, *, interval: bool = True, reason: bool = True)
     if comparison.best.a is None or comparison.best.b is None:
         remedy = intervals.remedy(comparison) if withdrawn_by(comparison.a, comparison.b) is None else None
         return " ".join(filter(None, (lacks_gpu_work(comparison), cut_off(comparison) or remedy)))
-    confidence, main = how_sure(comparison), why(comparison) if reason else None
+    confidence, main = how_sure(comparison), main_part(comparison) if reason else None
     if not interval and confidence.startswith(("High", "Medium")):
         confidence = f"{confidence.partition(':')[0].rstrip('.')}."
     if confidence == "Low confidence.":
@@ -257,7 +257,7 @@ def largest_change(comparison: Comparison) -> WaterfallBar | None:
     return max(moved, key=lambda part: abs(part.change_ms), default=None)
 
 
-def why(comparison: Comparison) -> str | None:
+def main_part(comparison: Comparison) -> str | None:
     """Return the main part of the change, such as "Of the 617 ms saved, 613 ms came from …".
 
     It is None if no part can be named, or if the change is not significant.

@@ -21,7 +21,7 @@ def rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     ]
 
 
-def rest(comparison: Comparison) -> str:
+def unchanged_conditions(comparison: Comparison) -> str:
     """Return which conditions are the same on both sides, and which are unknown on one side or on both."""
     by_key = {pair.key: pair for pair in comparison.conditions}
     expected = {key: name for key, name in EXPECTED.items() if key not in OF_SEVERAL_GPUS or _several_gpus(by_key)}

@@ -75,7 +75,7 @@ def ratios(comparison: Comparison) -> list[Ratio]:
     digits, predicted = ratio_digits(comparison.verdict), comparison.prediction
     shown = [Ratio(RECORDED, a / b, low, high, digits=digits)]
     if predicted is not None and predicted.low_ms and predicted.high_ms and predicted.is_tested:
-        shown = [Ratio(RECORDED, a / b, *narrowed(a / b, low, high), digits=digits)]
+        shown = [Ratio(RECORDED, a / b, *interval_80(a / b, low, high), digits=digits)]
         low, high = a / predicted.high_ms, a / predicted.low_ms
         shown.insert(0, Ratio("predicted", a / predicted.predicted_ms, low, high, predicted=True, digits=digits))
     return [_inverse(ratio) for ratio in shown] if comparison.verdict.answer == "slower" else shown
@@ -86,7 +86,7 @@ def level(ratios: Sequence[Ratio]) -> str:
     return "80\u00a0% intervals" if len(ratios) > 1 else "95\u00a0% interval"
 
 
-def narrowed(value: float, low: float, high: float) -> tuple[float, float]:
+def interval_80(value: float, low: float, high: float) -> tuple[float, float]:
     """Return the 80 % interval of a ratio with this 95 % interval.
 
     The logarithm's error has a normal distribution, on each side with its own width. If it has a t distribution, the result is

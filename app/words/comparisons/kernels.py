@@ -9,7 +9,7 @@ from sawtooth.analysis.compare.comparison import Comparison
 from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.knowledge.owners import COMPUTE_OWNERS
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.rankings import short
+from sawtooth.app.charts.rankings import short_name
 from sawtooth.app.words import categories
 from sawtooth.app.words.comparisons.step_parts import bars, steps_divided
 
@@ -79,5 +79,5 @@ def _main_operator(family: _Family) -> str:
     """Return the operator (or name) of the kernels that contributed most to the family's change."""
     sign = 1 if family.change_ms > 0 else -1
     row = max(family.rows, key=lambda row: sign * row.change_ns)
-    name = fmt.clean(row.operator, NAME_LENGTH) if row.operator else short(row.label, NAME_LENGTH)
+    name = fmt.clean(row.operator, NAME_LENGTH) if row.operator else short_name(row.label, NAME_LENGTH)
     return f"most in {name}" if name else ""

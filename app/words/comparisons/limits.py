@@ -19,7 +19,7 @@ def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
     """
     limits = [
         *_failures(comparison),
-        *filter(None, [profiles_of_one_run.why(comparison)]),
+        *filter(None, [profiles_of_one_run.why_longer(comparison)]),
         *([comparison.disagreement] if comparison.disagreement and profiles else []),
         *(
             _limit(reason, comparison)

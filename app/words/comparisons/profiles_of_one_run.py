@@ -39,7 +39,7 @@ def step_names(comparison: Comparison) -> tuple[str, str] | None:
     return (f"step {step_a:,}", f"step {step_b:,}") if notes_a == notes_b and step_a != step_b else None
 
 
-def why(comparison: Comparison) -> str | None:
+def why_longer(comparison: Comparison) -> str | None:
     """Return which part makes the later step longer, and the usual reason.
 
     None if the later step is not certain to be longer, or if no part has most of the change.

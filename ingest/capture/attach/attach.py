@@ -20,7 +20,14 @@ from sawtooth.ingest.capture.attach.injection import Injection
 from sawtooth.ingest.capture.attach.remote import RemoteExecution
 from sawtooth.ingest.capture.attach.targets import AttachError, Process, find_trainings
 from sawtooth.ingest.capture.command import launch, settings, telemetry
-from sawtooth.ingest.capture.command.parts import LEFT, abandoned_folders, errors_in, keep_unpacked, output_file, parts_folder
+from sawtooth.ingest.capture.command.parts import (
+    PARTS_LEFT,
+    abandoned_folders,
+    errors_in,
+    keep_unpacked,
+    output_file,
+    parts_folder,
+)
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, loop_extent, run_messages, runs_to_pack
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
 from sawtooth.ingest.loop.command import default_run_name
@@ -93,7 +100,7 @@ def attach(
     if message:
         _say(message)
     for folder in abandoned_folders():
-        _say(LEFT.format(folder=folder))
+        _say(PARTS_LEFT.format(folder=folder))
     remote, stop = remote or RemoteExecution(), stop or threading.Event()
     with contextlib.ExitStack() as stack:
         try:
@@ -122,7 +129,7 @@ class _Recording:
         self._remote = remote
         self.injection: Injection | None = None
         self._sampler: object = None
-        self._stacks: stacks.Stacks | None = None
+        self._stacks: stacks.StackReader | None = None
         self._missing: list[str] = []
         self._at_start: list[str] = []
         self._began_ns = time.monotonic_ns()
@@ -143,7 +150,7 @@ class _Recording:
             self.injection = injection
         else:
             self._at_start.append(NO_HOOK.format(why=why_no_hook))
-            self._stacks = stacks.Stacks(self.targets[0].pid, self.folder)
+            self._stacks = stacks.StackReader(self.targets[0].pid, self.folder)
         for sentence in self._at_start:
             _say(sentence)
         _say(RECORDING.format(which=_target_names(self.targets), until=self._duration_text()))

@@ -18,7 +18,7 @@ from typing import Any, TypedDict
 from .. import batches
 from ..command import hook as hooks
 from ..command.graphs import GRAPHS
-from ..command.settings import BY_ITSELF, LOADER, HookSettings
+from ..command.settings import LOADER, ONLY_RANK, HookSettings
 from ..command.without_optimizer import timed_profile
 from ..command.without_optimizer.boundaries import BoundaryDetector
 from ..in_process.compiler import leave_out_recorder
@@ -185,7 +185,7 @@ def _attach(settings: Mapping[str, Any]) -> HookAnswer:
     variables = {**os.environ, **settings["environment"]}
     ranks_here = environment_number("LOCAL_WORLD_SIZE", variables) or environment_number("WORLD_SIZE", variables) or 1
     if settings["processes"] < ranks_here:
-        variables[BY_ITSELF] = "1"  # Some ranks are not recorded, so the ranks cannot agree on the steps to profile.
+        variables[ONLY_RANK] = "1"  # Some ranks are not recorded, so the ranks cannot agree on the steps to profile.
     attached = Attachment(HookSettings.of(variables))
     _current.append(attached)
     attached.begin(optimizers, variables.get(LOADER) != "0")

@@ -34,7 +34,7 @@ TOO_FEW = (
 DENIED = ("permission denied", "operation not permitted")  # py-spy's messages if the kernel refuses access
 
 
-class Stacks:
+class StackReader:
     """Reader of a process's stacks, which works from its creation until ``end``."""
 
     def __init__(self, pid: int, folder: Path, program: str | None = None) -> None:

@@ -22,7 +22,7 @@ from ..devices import current_gpu
 from ..in_process import compiler
 from ..in_process.exit_actions import finish_at_end
 from ..in_process.loader_waits import LOADER_WAITS, LoaderWaits
-from ..in_process.postponed import Postponed
+from ..in_process.postponed import PostponedProfile
 from ..in_process.profile_cost import ProfileCost
 from ..in_process.profilers import PROFILERS
 from ..in_process.rank_agreement import DecisionChecks, agreed_start
@@ -82,7 +82,7 @@ class Hook:
         self._earliest_start = 0  # No profile begins before this step of the loop.
         self._has_profile = False  # whether the first profile was taken
         self._later_traces: list[Path] = []  # the traces of all profiles after the first
-        self._postponed, self._cost = Postponed(settings.folder), ProfileCost(settings.folder, settings.ranks)
+        self._postponed, self._cost = PostponedProfile(settings.folder), ProfileCost(settings.folder, settings.ranks)
         self._profiling_is_over, self._is_off = settings.steps <= 0, False  # If the hook is off, it ignores all steps.
         self._boundary, self._wait_factor, self._on_loop, self._forked = boundary, wait_factor, on_loop, False
 

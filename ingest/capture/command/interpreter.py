@@ -22,8 +22,8 @@ NOT_LOADED = (
     "set by the command. Leave them out, or record in the training's code (from sawtooth.capture import profile)."
 )
 # Options with which Python does not load the recorder: isolated (I), no environment variables (E), no module site (S).
-IGNORING = "IES"
-NEEDED = "torch"  # A training always needs this module.
+IGNORING_OPTIONS = "IES"
+REQUIRED_MODULE = "torch"  # A training always needs this module.
 IMPORT_CHECK_SECONDS = 20.0  # A longer check is ended. Python starts in 0.1 s, or in some seconds on a shared file system.
 # Exit code 1 means that a module is missing, or that this Python is too old for importlib.util.
 _IMPORT_CHECK = (
@@ -40,21 +40,23 @@ def command_with_python(command: Sequence[str]) -> tuple[list[str], str | None]:
     """
     if not (command[0].endswith(".py") or command[0] == "-m"):
         return list(command), None
-    needed = list(dict.fromkeys((NEEDED, *_top_level_imports(Path(command[0])))))
+    needed = list(dict.fromkeys((REQUIRED_MODULE, *_top_level_imports(Path(command[0])))))
     own_folder = Path(sys.executable).parent
     on_path = list(_pythons_on_path())
     first_on_path = next(iter(on_path), sys.executable)
     others = [python for python in on_path if Path(python).parent != own_folder]
-    suitable = (python for modules in (needed, needed[:1]) for python in (sys.executable, *others) if has(python, modules))
+    suitable = (
+        python for modules in (needed, needed[:1]) for python in (sys.executable, *others) if can_import(python, modules)
+    )
     python = next(suitable, first_on_path)
     if python in (first_on_path, sys.executable):
         return [python, *command], None
-    lacks = " and ".join(name for name in needed if not has(first_on_path, [name]))
+    lacks = " and ".join(name for name in needed if not can_import(first_on_path, [name]))
     program = " ".join(command[:2] if command[0] == "-m" else command[:1])
     return [python, *command], OTHER_PYTHON.format(program=program, python=python, usual=first_on_path, lacks=lacks)
 
 
-def has(python: str, modules: Sequence[str]) -> bool | None:
+def can_import(python: str, modules: Sequence[str]) -> bool | None:
     """Return whether ``python`` can import ``modules``; None if it cannot be run."""
     try:
         variables = children.original_environment()
@@ -69,7 +71,7 @@ def option_warnings(words: Sequence[str]) -> list[str]:
     """Return a sentence about a Python option that keeps the recorder from loading; [] without one."""
     for index, word in enumerate(words):
         if PYTHON.fullmatch(Path(word).name):
-            ignoring = [option for option in _options(words[index + 1 :]) if option in IGNORING]
+            ignoring = [option for option in _options(words[index + 1 :]) if option in IGNORING_OPTIONS]
             return [IGNORES_RECORDER.format(options=ignoring[0], python=Path(word).name)] if ignoring else []
     return []
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sawtooth.ingest import children
-from sawtooth.ingest.capture.command import no_profile, parts, progress, settings
+from sawtooth.ingest.capture.command import interpreter, no_profile, parts, progress, settings
 from sawtooth.ingest.capture.command.foreground import run_in_foreground
-from sawtooth.ingest.capture.command.interpreter import NEEDED, NOT_LOADED, command_with_python, has, option_warnings
+from sawtooth.ingest.capture.command.interpreter import NOT_LOADED, command_with_python, option_warnings
 from sawtooth.ingest.capture.command.parts import (
-    LEFT,
     LOADED,
+    PARTS_LEFT,
     TAKEN,
     abandoned_folders,
     errors_in,
@@ -76,8 +76,7 @@ class LaunchResult:
 class RunOptions:
     """What `sawtooth run` records.
 
-    * ``steps``: number of steps to profile (0: no profile). The profile begins when the loop is steady and has run ``after_s`` seconds.
-      It is repeated every ``every`` steps (0: never).
+    * ``steps``: number of steps to profile, in a steady loop after ``after_s`` seconds, and every ``every`` steps (0: never).
     * ``sample``: record telemetry. ``time_loader``: time the loader's processes. ``stacks``: record Python calls in the profile.
       ``memory``: write the allocator's history into files beside the bundle.
     * ``samples``, ``flops``: numbers per step, if they are known.
@@ -119,7 +118,7 @@ def run(command: Sequence[str], bundle: Path, options: RunOptions = RunOptions()
     if _starts_nothing(words):
         return LaunchResult(run_in_foreground(words, os.environ))
     other_python = [] if python is None else [python]
-    _say([*other_python, *option_warnings(words), *(LEFT.format(folder=folder) for folder in abandoned_folders())])
+    _say([*other_python, *option_warnings(words), *(PARTS_LEFT.format(folder=folder) for folder in abandoned_folders())])
     with contextlib.ExitStack() as stack:
         try:
             folder = stack.enter_context(parts_folder())
@@ -209,7 +208,12 @@ def _starts_nothing(words: Sequence[str]) -> bool:
 def _advice(words: Sequence[str], command: Sequence[str], exit_code: int) -> list[str]:
     """Return advice for a command that failed because its Python has no PyTorch; [] for other failures."""
     python = words[0]
-    if exit_code != PYTHON_FAILED or not Path(python).name.startswith("python") or has(python, [NEEDED]) is not False:
+    is_python = Path(python).name.startswith("python")
+    if (
+        exit_code != PYTHON_FAILED
+        or not is_python
+        or interpreter.can_import(python, [interpreter.REQUIRED_MODULE]) is not False
+    ):
         return []
     program = command if words != list(command) else command[1:]
     return [NO_TORCH.format(python=python, command=" ".join(program))]
@@ -266,7 +270,7 @@ def hooked_environment(folder: Path, options: Mapping[str, float]) -> dict[str, 
         settings.FOLDER: str(folder),
         **{name: str(value) for name, value in options.items()},
         settings.RECORDER: recorder_version(),
-        settings.BY_ITSELF: member_of_job(variables) or "",
+        settings.ONLY_RANK: member_of_job(variables) or "",
         "SAWTOOTH_IMPORT_ROOT": str(IMPORT_ROOT),
     }
     return {**variables, "PYTHONPATH": path, **for_hook}

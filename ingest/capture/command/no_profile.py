@@ -12,7 +12,7 @@ from pathlib import Path
 from sawtooth.ingest.capture.command.loop_times import MAX_UNSTEADY_S, MIN_STEPS_BEFORE_PROFILE
 from sawtooth.ingest.capture.command.recorded_runs import RecordedRun, is_loop, loop_extent
 from sawtooth.ingest.capture.command.without_optimizer import timed_profile
-from sawtooth.ingest.capture.in_process.profile_cost import MIN_KEPT_STEPS
+from sawtooth.ingest.capture.in_process.profile_cost import MIN_PROFILED_STEPS
 from sawtooth.ingest.capture.in_process.rank_agreement import lead_steps
 
 NO_LOOP = "No loop was seen: no optimizer of PyTorch (2.1 or newer) stepped twice, and no backward pass, module call or loader batch came three times. "
@@ -90,7 +90,7 @@ def no_profile_sentence(run: RecordedRun, profiled: int, after_s: float) -> str:
     agreement_steps = (
         lead_steps(step_s * 1e9) if len(marks) > 1 else 0
     )  # Several ranks begin some steps after rank 0's decision.
-    profile_steps = min(profiled, MIN_KEPT_STEPS) + partial_steps + agreement_steps
+    profile_steps = min(profiled, MIN_PROFILED_STEPS) + partial_steps + agreement_steps
     min_steps = MIN_STEPS_BEFORE_PROFILE + profile_steps
     min_steps_by_time = ceil(after_s / step_s) + profile_steps if step_s else min_steps
     text = {"steps": _steps(steps), "seconds": _seconds(seconds)}

@@ -27,15 +27,17 @@ LATER_PROFILES = 9  # Only the newest profiles are stored, because the profiles 
 RESERVED_BYTES = 4096  # A note about an error is smaller than this. It has the message, the process and the folder.
 TAIL_BYTES = 64  # The closing brace of a trace must be in the last bytes. Only white space may follow it.
 MIN_FREE_BYTES = 1 << 20  # With less free space, the disk counts as full. The sampler and the marks need more for one write.
-FULL = "Recording stopped, because {place} is full ({why}). Free space there, or choose another folder with TMPDIR=…"
+DISK_FULL = "Recording stopped, because {place} is full ({why}). Free space there, or choose another folder with TMPDIR=…"
 STOPPED = "Recording stopped in process {pid}: {error}."
-KEPT_MEMORY = "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`, or ingest it with the recording."
+MEMORY_SNAPSHOT_WRITTEN = (
+    "The memory snapshot is in {file}. Read it with `sawtooth memory {file}`, or ingest it with the recording."
+)
 NO_MEMORY = (
     "There is no memory snapshot: no process with a CUDA GPU was profiled, or the training records its own memory history."
 )
 TAKEN = "{taken} exists already. This run is written to {free}."
 UNWRITABLE = "{wanted} cannot be written ({why}). This run is written to {other}."
-LEFT = "An earlier run was killed, or its file could not be written. Its parts are in {folder}. Run `sawtooth ingest {folder}`, then delete the folder."
+PARTS_LEFT = "An earlier run was killed, or its file could not be written. Its parts are in {folder}. Run `sawtooth ingest {folder}`, then delete the folder."
 
 
 @contextmanager
@@ -130,7 +132,7 @@ def errors_in(folder: Path) -> list[str]:
         with contextlib.suppress(OSError, ValueError, KeyError):
             note = json.loads(path.read_text())
             is_full = note.get("place") and shutil.disk_usage(folder).free < MIN_FREE_BYTES
-            sentences.append(FULL.format(place=note["place"], why=note["error"]) if is_full else STOPPED.format(**note))
+            sentences.append(DISK_FULL.format(place=note["place"], why=note["error"]) if is_full else STOPPED.format(**note))
     return list(dict.fromkeys(sentences))
 
 
@@ -210,7 +212,7 @@ def keep_snapshots(folder: Path, bundle: Path) -> list[str]:
         target = free_name(bundle.with_name(f"{bundle.stem}-memory{process if len(files) > 1 else ''}.pickle"))
         try:
             shutil.move(file, target)
-            sentences.append(KEPT_MEMORY.format(file=target))
+            sentences.append(MEMORY_SNAPSHOT_WRITTEN.format(file=target))
         except OSError as error:  # The rest of the recording is still packed.
             sentences.append(f"The memory snapshot cannot be written to {target} ({error.strerror}).")
     return sentences or [NO_MEMORY]

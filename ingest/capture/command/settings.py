@@ -21,7 +21,7 @@ EVERY = "SAWTOOTH_RUN_EVERY"
 LOADER = "SAWTOOTH_RUN_LOADER"  # With "0", loaders are not timed.
 STACKS = "SAWTOOTH_RUN_STACKS"  # With "1", Python calls are recorded.
 MEMORY = "SAWTOOTH_RUN_MEMORY"  # With "1", the allocator's history is recorded with the profile.
-BY_ITSELF = "SAWTOOTH_RUN_RANK"  # This variable is set if no other rank of the job writes into this folder.
+ONLY_RANK = "SAWTOOTH_RUN_RANK"  # This variable is set if no other rank of the job writes into this folder.
 DEFAULT_AFTER_S = 5.0  # The sampler takes 50 samples of the undisturbed loop in this time before the profile.
 
 
@@ -62,7 +62,7 @@ class HookSettings:
             float(environment.get(AFTER_SECONDS) or DEFAULT_AFTER_S),
             rank,
             ranks,
-            1 if environment.get(BY_ITSELF) else environment_number("LOCAL_WORLD_SIZE", environment) or ranks,
+            1 if environment.get(ONLY_RANK) else environment_number("LOCAL_WORLD_SIZE", environment) or ranks,
             environment.get(RECORDER, ""),
             int(environment.get(EVERY) or 0),
             environment.get(STACKS) == "1",

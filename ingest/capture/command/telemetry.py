@@ -41,7 +41,7 @@ def _start_process(folder: Path, limit_s: float, *options: str) -> tuple[Any, st
         return None, f"the sampler did not start ({error})."
     if sampler_process.wait_for_start(sampler, live, limit_s=limit_s):
         return sampler, ""
-    why = sampler_process.take_session(sampler, live, folder / "telemetry.jsonl")
+    why = sampler_process.stop_and_write(sampler, live, folder / "telemetry.jsonl")
     return None, _first_sentence(why or "the sampler ended at once")
 
 
@@ -58,7 +58,7 @@ def _first_sentence(text: str) -> str:
 def write_session(sampler: Any, folder: Path) -> str | None:
     """Stop the sampler and write its session into one file; return the reason if this failed, else None."""
     try:
-        return sampler_process.take_session(sampler, folder / "live", folder / "telemetry.jsonl")
+        return sampler_process.stop_and_write(sampler, folder / "live", folder / "telemetry.jsonl")
     except OSError as error:
         (folder / "telemetry.jsonl").unlink(missing_ok=True)
         return f"the samples cannot be written to {folder.parent} ({error.strerror})."

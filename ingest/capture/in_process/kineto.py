@@ -21,7 +21,7 @@ LOG_LEVEL = "KINETO_LOG_LEVEL"
 # Kineto detaches CUPTI during this number of CUDA calls, with a pause after each call. Measured on an H100 (see ``finish``).
 DETACH_CALLS, DETACH_PAUSE_S = 3, 0.1
 ONE_CALL_AFTER_S = 1.0  # This long after a profile, Kineto needs only one more CUDA call to detach CUPTI.
-SILENT = 6  # This level is above Kineto's last one (USDT), at which PyTorch 2.13 prints two lines per profile.
+SILENT_LEVEL = 6  # This level is above Kineto's last one (USDT), at which PyTorch 2.13 prints two lines per profile.
 
 
 class Detaching:
@@ -94,7 +94,7 @@ class Detaching:
         self._variable_is_ours = False
 
 
-class Silence:
+class SilentKineto:
     """Suppression of Kineto's messages in the training's output during the recorder's profiles.
 
     Kineto reads LOG_LEVEL at the first profile of a process. After another profiler has run, PyTorch 2.13 also prints two lines for the
@@ -107,7 +107,7 @@ class Silence:
     def begin(self, torch: Any) -> None:
         """Stop Kineto from printing during the profile that begins now."""
         if LOG_LEVEL not in os.environ:
-            os.environ[LOG_LEVEL] = str(SILENT)
+            os.environ[LOG_LEVEL] = str(SILENT_LEVEL)
             self._library = Path(getattr(torch, "__file__", "torch")).parent / "lib" / "libtorch_cpu.so"
 
     def end(self) -> None:
@@ -115,7 +115,7 @@ class Silence:
         library, self._library = self._library, None
         if library is None:
             return
-        if os.environ.get(LOG_LEVEL) == str(SILENT):
+        if os.environ.get(LOG_LEVEL) == str(SILENT_LEVEL):
             del os.environ[LOG_LEVEL]
         with contextlib.suppress(Exception):
             # Kineto then prints only errors, as by default. Removing the variable is not enough, because Kineto stores the level in the

@@ -34,7 +34,7 @@ def may_start(interruptions: int = 0) -> bool:
     return interruptions < MAX_INTERRUPTIONS and not PROFILERS.busy and cuda_tool() is None
 
 
-class Postponed:
+class PostponedProfile:
     """A profile that waits for another profiler, with a note about the wait in ``folder``."""
 
     def __init__(self, folder: Path, profilers: Profilers = PROFILERS) -> None:

@@ -18,11 +18,11 @@ from .rank_agreement import agreed_end
 
 SLOWED_STEPS = 2  # The end of a profile slows two steps. In the first the trace is written, in the second CUPTI is detached.
 # If the loop ends during a profile, the trace is written if it has this many whole steps. Otherwise the profile is discarded.
-MIN_KEPT_STEPS = 3
+MIN_PROFILED_STEPS = 3
 MIN_REPORTED_S = 3.0  # Shorter pauses are not reported. The profile of a usual loop is written in one to two seconds.
 NOTES = "pause-*.json"
-EARLY = EARLY_END + " {steps} of {wanted} steps, because {why}."
-FULL = "the process grew by the memory of about {events:,.0f} operators"
+ENDED_EARLY = EARLY_END + " {steps} of {wanted} steps, because {why}."
+MEMORY_LIMIT_REASON = "the process grew by the memory of about {events:,.0f} operators"
 LOOP_ENDED = "the loop ended"
 PAUSE = PAUSED + " for {seconds:.1f} s to write {what}. No step time includes this."
 
@@ -59,7 +59,7 @@ class ProfileCost:
     @property
     def allows_keeping(self) -> bool:
         """Whether a profile has enough steps to be kept after the end of its loop, and not too many events."""
-        return self.steps >= MIN_KEPT_STEPS and self._limit.events() <= MAX_EVENTS
+        return self.steps >= MIN_PROFILED_STEPS and self._limit.events() <= MAX_EVENTS
 
     @contextlib.contextmanager
     def ending(self, optimizers: Iterable[int], wanted: int, *, with_loop: bool = False) -> Iterator[None]:
@@ -72,7 +72,7 @@ class ProfileCost:
         self.note_end(optimizers)
         yield
         self._seconds.append(time.monotonic() - start_s)
-        why = LOOP_ENDED if with_loop else FULL.format(events=round(events, -3))
+        why = LOOP_ENDED if with_loop else MEMORY_LIMIT_REASON.format(events=round(events, -3))
         note = {"seconds": self._seconds, "steps": self.steps, "wanted": wanted, "why": why}
         path = self._folder / NOTES.replace("*", str(os.getpid()))
         with contextlib.suppress(OSError):
@@ -106,6 +106,6 @@ def cost_messages(folder: Path) -> list[str]:
     longest = max(notes, key=lambda note: sum(note["seconds"]))
     count = len(longest["seconds"])
     what = "its profile" if count == 1 else f"its {count} profiles"
-    early = EARLY.format(**longest) if longest["steps"] < longest["wanted"] else ""
+    early = ENDED_EARLY.format(**longest) if longest["steps"] < longest["wanted"] else ""
     paused = PAUSE.format(seconds=sum(longest["seconds"]), what=what) if max(longest["seconds"]) >= MIN_REPORTED_S else ""
     return [" ".join(filter(None, (early, paused)))]

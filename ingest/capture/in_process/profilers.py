@@ -17,7 +17,7 @@ from typing import Any
 
 from . import shared
 from .exit_actions import skip_destructors
-from .kineto import Detaching, Silence
+from .kineto import Detaching, SilentKineto
 
 BEGIN_FUNCTIONS = ("_prepare_profiler", "_run_on_profiler_start", "_enable_profiler", "_enable_profiler_legacy")
 END_FUNCTIONS = ("_disable_profiler", "_disable_profiler_legacy")
@@ -58,7 +58,7 @@ class Profilers:
         self.other_count = 0
         self.exported: list[str] = []
         self.has_profiled = False  # whether a profile of the recorder began in this process
-        self.detaching, self.silence = Detaching(), Silence()
+        self.detaching, self.silence = Detaching(), SilentKineto()
         self._thread_state = threading.local()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget_ours)

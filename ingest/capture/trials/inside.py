@@ -19,7 +19,7 @@ from .changes import collector, copies, environment, loader, optimizer, outermos
 from .notes import Notes
 from .settings import NOTES, TRIAL, TrialSettings
 
-Patch = Callable[[ModuleType, "Inside"], None]
+Patch = Callable[[ModuleType, "TrialState"], None]
 PARTS: tuple[Mapping[str, Patch], ...] = (
     loader.WATCHED,
     optimizer.WATCHED,
@@ -35,7 +35,7 @@ PARTS: tuple[Mapping[str, Patch], ...] = (
 )
 
 
-class Inside:
+class TrialState:
     """The state that all patches of one process share: requested changes, notes, and counted steps."""
 
     def __init__(self, settings: TrialSettings, notes: Notes, guard: files.Guard) -> None:
@@ -75,7 +75,7 @@ def begin() -> dict[str, Callable[[ModuleType], None]]:
     """Begin the trial in this process; return for each module the function to call after its import."""
     settings = TrialSettings.of(os.environ[TRIAL])
     notes = Notes(_notes_path)
-    inside = Inside(settings, notes, files.watch(settings, notes))
+    inside = TrialState(settings, notes, files.watch(settings, notes))
     awaited: dict[str, Callable[[ModuleType], None]] = {"torch.optim.optimizer": lambda module: _count_steps(module, inside)}
     for part in PARTS:
         for name, patch in part.items():
@@ -83,13 +83,13 @@ def begin() -> dict[str, Callable[[ModuleType], None]]:
     return awaited
 
 
-def _apply(inside: Inside, earlier: Callable[[ModuleType], None] | None, patch: Patch, module: ModuleType) -> None:
+def _apply(inside: TrialState, earlier: Callable[[ModuleType], None] | None, patch: Patch, module: ModuleType) -> None:
     if earlier is not None:
         inside.quietly(earlier, module)
     inside.quietly(patch, module, inside)
 
 
-def _count_steps(module: ModuleType, inside: Inside) -> None:
+def _count_steps(module: ModuleType, inside: TrialState) -> None:
     module.register_optimizer_step_post_hook(inside.step)
 
 

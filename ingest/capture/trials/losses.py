@@ -9,12 +9,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .inside import Inside
+    from .inside import TrialState
 
 MAX_LOSSES = 20  # This number of losses is enough to compare two runs.
 
 
-def _watch(module: ModuleType, inside: Inside) -> None:
+def _watch(module: ModuleType, inside: TrialState) -> None:
     """Note the first MAX_LOSSES scalars on which the training calls backward; ``module`` is torch._tensor."""
     if not inside.settings.losses:
         return

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .inside import Inside
+    from .inside import TrialState
 
 OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError")
 
 
 def change_arguments(
     owner: Any,
-    inside: Inside,
+    inside: TrialState,
     change: Callable[[Any, dict[str, Any]], list[str]],
     after: Callable[[Any, dict[str, Any]], None] = lambda instance, arguments: None,
 ) -> None:

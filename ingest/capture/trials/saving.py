@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .inside import Inside
+    from .inside import TrialState
 
 SAVES = {
     "torch.serialization": ("save", "f"),
@@ -29,7 +29,7 @@ LOADS = {
 }
 
 
-def redirected(path: Any, inside: Inside) -> str | None:
+def redirected(path: Any, inside: TrialState) -> str | None:
     """Return the path of a file in the trial's folder for checkpoints.
 
     The result is None for an object that is not a path, and for a file in the trial's own copy of the training's folder.
@@ -42,14 +42,14 @@ def redirected(path: Any, inside: Inside) -> str | None:
     return os.path.join(inside.settings.saves, absolute.lstrip(os.sep).replace(":", "_"))  # noqa: PTH118
 
 
-def _watch(module: ModuleType, inside: Inside) -> None:
+def _watch(module: ModuleType, inside: TrialState) -> None:
     for table, choose in ((SAVES, _to_save), (LOADS, _to_load)):
         if module.__name__ in table:
             _watch_function(module, *table[module.__name__], choose, inside)
 
 
 def _watch_function(
-    module: ModuleType, name: str, argument: str, choose: Callable[[Any, Inside], str | None], inside: Inside
+    module: ModuleType, name: str, argument: str, choose: Callable[[Any, TrialState], str | None], inside: TrialState
 ) -> None:
     original = getattr(module, name)
     signature = inspect.signature(original)
@@ -68,7 +68,7 @@ def _watch_function(
     setattr(module, name, redirect)
 
 
-def _to_save(path: Any, inside: Inside) -> str | None:
+def _to_save(path: Any, inside: TrialState) -> str | None:
     place = redirected(path, inside)
     if place is not None:
         inside.guard.check(path, "torch.save")
@@ -76,7 +76,7 @@ def _to_save(path: Any, inside: Inside) -> str | None:
     return place
 
 
-def _to_load(path: Any, inside: Inside) -> str | None:
+def _to_load(path: Any, inside: TrialState) -> str | None:
     place = redirected(path, inside)
     return place if place is not None and os.path.exists(place) else None  # noqa: PTH110
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .saving import redirected
 
 if TYPE_CHECKING:
-    from .inside import Inside
+    from .inside import TrialState
 
 MLFLOW = "MLFLOW_TRACKING_URI"
 TRACKERS = {
@@ -42,7 +42,7 @@ def tracker_variables(folder: Path) -> dict[str, str]:
     return {**TRACKERS, **{name: str(folder / path) for name, path in FOLDER_VARIABLES.items()}}
 
 
-def _replace_argument(owner: Any, function: str, argument: str, value: Callable[[Any], Any], inside: Inside) -> None:
+def _replace_argument(owner: Any, function: str, argument: str, value: Callable[[Any], Any], inside: TrialState) -> None:
     """Patch ``owner.function`` so that ``argument`` becomes ``value(argument)``, unless the value is None."""
     original = getattr(owner, function)
     signature = inspect.signature(original)
@@ -62,19 +62,19 @@ def _replace_argument(owner: Any, function: str, argument: str, value: Callable[
     setattr(owner, function, replaced)
 
 
-def _watch_wandb(module: ModuleType, inside: Inside) -> None:
+def _watch_wandb(module: ModuleType, inside: TrialState) -> None:
     _replace_argument(module, "init", "mode", lambda mode: mode if mode == "disabled" else "offline", inside)
 
 
-def _watch_mlflow(module: ModuleType, inside: Inside) -> None:
+def _watch_mlflow(module: ModuleType, inside: TrialState) -> None:
     _replace_argument(module, "set_tracking_uri", "uri", lambda _: os.environ[MLFLOW], inside)
 
 
-def _watch_mlflow_client(module: ModuleType, inside: Inside) -> None:
+def _watch_mlflow_client(module: ModuleType, inside: TrialState) -> None:
     _replace_argument(module.MlflowClient, "__init__", "tracking_uri", lambda _: os.environ[MLFLOW], inside)
 
 
-def _watch_tensorboard(module: ModuleType, inside: Inside) -> None:
+def _watch_tensorboard(module: ModuleType, inside: TrialState) -> None:
     name = next(name for name in ("log_dir", "logdir") if name in inspect.signature(module.FileWriter.__init__).parameters)
     _replace_argument(module.FileWriter, "__init__", name, lambda folder: redirected(folder, inside), inside)
 

@@ -11,7 +11,7 @@ from typing import Any
 from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS, GPM, Buffer, NvmlCall, Value, typed_value
 from sawtooth.ingest.sampler.nvml.gpm import GpmReader
-from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, Active, SampledGpu
+from sawtooth.ingest.sampler.nvml.gpu import RETRY_FIRST_NS, RETRY_LONGEST_NS, SampledGpu, ScheduledRead
 from sawtooth.ingest.sampler.nvml.probe import (
     DRIVER_CODES,
     DRIVER_NOT_LOADED,
@@ -191,7 +191,9 @@ class NvmlDriver:
             return None
         return [values.get(column) for column in COLUMNS]
 
-    def _read_source(self, gpu: SampledGpu, active: Active, now_m: int, values: dict[str, Value], reading: NvmlReading) -> None:
+    def _read_source(
+        self, gpu: SampledGpu, active: ScheduledRead, now_m: int, values: dict[str, Value], reading: NvmlReading
+    ) -> None:
         source = active.what
         assert isinstance(source, NvmlCall)
         started = self.clock.monotonic_ns()
@@ -206,7 +208,7 @@ class NvmlDriver:
             raise error
         reading.failures.append([gpu.device, column, error.value])
 
-    def _read_buffer(self, gpu: SampledGpu, active: Active, now_m: int, reading: NvmlReading) -> None:
+    def _read_buffer(self, gpu: SampledGpu, active: ScheduledRead, now_m: int, reading: NvmlReading) -> None:
         buffer = active.what
         assert isinstance(buffer, Buffer)
         started = self.clock.monotonic_ns()

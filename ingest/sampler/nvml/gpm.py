@@ -25,7 +25,7 @@ NOT_SUPPORTED = 3  # The value of NVML_ERROR_NOT_SUPPORTED.
 NEWEST_WEIGHT = 0.2
 
 
-def smooth(mean_ns: float, newest_ns: int) -> float:
+def running_mean(mean_ns: float, newest_ns: int) -> float:
     """Return the running mean of a call's cost, updated with the newest cost (0: no mean yet)."""
     return newest_ns if mean_ns == 0 else (1 - NEWEST_WEIGHT) * mean_ns + NEWEST_WEIGHT * newest_ns
 
@@ -40,7 +40,7 @@ class _Group:
     cost_ns: float = 0.0
 
     def spent(self, cost_ns: int) -> None:
-        self.cost_ns = smooth(self.cost_ns, cost_ns)
+        self.cost_ns = running_mean(self.cost_ns, cost_ns)
 
 
 @dataclass

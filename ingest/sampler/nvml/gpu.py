@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sawtooth.ingest.sampler.nvml.fields import Buffer, NvmlCall
-from sawtooth.ingest.sampler.nvml.gpm import GpmReader, smooth
+from sawtooth.ingest.sampler.nvml.gpm import GpmReader, running_mean
 
 NVML_SHARE = 0.005  # All NVML calls for one GPU may take this share of wall time, which is 0.5 ms in 100 ms.
 RESERVED_SHARE = 0.3  # This part of NVML_SHARE is reserved for all calls except GPM, even if GPM is slow.
@@ -17,7 +17,7 @@ RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # First and longest wait b
 
 
 @dataclass
-class Active:
+class ScheduledRead:
     """A source or buffer that worked when it was probed, with its cost and its next due time."""
 
     what: NvmlCall | Buffer
@@ -27,7 +27,7 @@ class Active:
 
     def spent(self, now_m: int, cost_ns: int, stretch: float) -> None:
         """Note the cost of a call, and set the time of the next call."""
-        self.cost_ns = smooth(self.cost_ns, cost_ns)
+        self.cost_ns = running_mean(self.cost_ns, cost_ns)
         self.due_m = now_m + int(self.period_ns(stretch)) - JITTER_NS
 
     def period_ns(self, stretch: float) -> float:
@@ -49,8 +49,8 @@ class SampledGpu:
     handle: Any
     facts: dict[str, Any] = field(default_factory=dict)
     capabilities: dict[str, dict[str, str | None]] = field(default_factory=dict)
-    sources: list[Active] = field(default_factory=list)
-    buffers: list[Active] = field(default_factory=list)
+    sources: list[ScheduledRead] = field(default_factory=list)
+    buffers: list[ScheduledRead] = field(default_factory=list)
     gpm: GpmReader | None = None
     stretch: float = 1.0  # Factor on the periods of all calls except GPM, to stay within NVML_SHARE.
     parent: Any = None  # Handle of the physical GPU, for a MIG instance.

@@ -9,7 +9,7 @@ from typing import Any
 from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.nvml.fields import BUFFERS, COLUMNS, GPM, SOURCES
 from sawtooth.ingest.sampler.nvml.gpm import SLOW_METRIC, WHY_LEFT_OUT, GpmReader
-from sawtooth.ingest.sampler.nvml.gpu import Active, SampledGpu
+from sawtooth.ingest.sampler.nvml.gpu import SampledGpu, ScheduledRead
 
 # Error codes of NVML (nvmlReturn_t in nvml.h).
 UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, LIBRARY_DIFFERS = 1, 9, 12, 18
@@ -101,11 +101,11 @@ class Probe:
                 reason = self._reason(source.read, gpu.handle)
             gpu.note(source.columns, None if reason else source.call, reason)
             if reason is None:
-                gpu.sources.append(Active(source))
+                gpu.sources.append(ScheduledRead(source))
         for buffer in BUFFERS if self._buffers and gpu.instance is None else ():
             read_buffer = partial(_read_samples, sampling_type=buffer.sampling_type)
             if self._reason(read_buffer, gpu.handle) is None:
-                gpu.buffers.append(Active(buffer))
+                gpu.buffers.append(ScheduledRead(buffer))
                 gpu.capabilities[buffer.column]["buffer"] = "nvmlDeviceGetSamples"
         self._probe_gpm(gpu)
 

@@ -15,9 +15,9 @@ from sawtooth.ingest.telemetry.values import number
 
 NAME = "nvidia-smi -q"
 FIELDS = names_in("nvidia_smi")
-Path = tuple[str, ...]
+ElementPath = tuple[str, ...]
 # Fields of --query-gpu, by (section, name) in text and in XML. If several fields have one quantity, the first with a value is used.
-LINES = {
+FIELD_OF_ELEMENT = {
     ("utilization", "gpu"): "utilization.gpu", ("utilization", "gpu_util"): "utilization.gpu",
     ("utilization", "memory"): "utilization.memory", ("utilization", "memory_util"): "utilization.memory",
     ("fb_memory_usage", "used"): "memory.used", ("fb_memory_usage", "total"): "memory.total",
@@ -46,7 +46,7 @@ _XML = re.compile(r"<(\w+)([^>/]*)>(?:([^<]*)</\1>)?")
 _XML_ID = re.compile(r'id="([^"]+)"')
 _TEXT = re.compile(r"( *)(\S.*?)(?:\s*:\s(.*))?$")
 _TEXT_GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)$")
-_OTHER = re.compile(r"[^a-z0-9]+")
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
 
 
 def sniff(head: bytes) -> bool:
@@ -73,7 +73,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     return log.table.telemetry()
 
 
-def _xml_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
+def _xml_values(lines: Iterator[str]) -> Iterator[tuple[ElementPath, str]]:
     """Yield path and value of each element that has a value, and the PCI bus id of each GPU."""
     path: list[str] = []
     for line in lines:
@@ -89,7 +89,7 @@ def _xml_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
             yield (*path, tag[1]), tag[3]
 
 
-def _text_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
+def _text_values(lines: Iterator[str]) -> Iterator[tuple[ElementPath, str]]:
     """Yield path and value of each line that has a value; the indentation shows the sections."""
     path: list[tuple[int, str]] = []
     for line in lines:
@@ -97,7 +97,7 @@ def _text_values(lines: Iterator[str]) -> Iterator[tuple[Path, str]]:
             path = []
             yield ("gpu",), gpu[1]
         elif (parts := _TEXT.match(line)) is not None:
-            indent, name = len(parts[1]), _OTHER.sub("_", parts[2].lower()).strip("_")
+            indent, name = len(parts[1]), _SEPARATORS.sub("_", parts[2].lower()).strip("_")
             path = [section for section in path if section[0] < indent]
             if parts[3] is None:
                 path.append((indent, name))
@@ -119,7 +119,7 @@ class _Log:
         self._errors: dict[str, float] = {}
         self._mask: int | None = None
 
-    def add(self, path: Path, value: str) -> None:
+    def add(self, path: ElementPath, value: str) -> None:
         """Add one value."""
         name = path[-1]
         if name == "timestamp":
@@ -134,7 +134,7 @@ class _Log:
         elif self._device is not None:
             self._add_to_gpu(path, value)
 
-    def _add_to_gpu(self, path: Path, value: str) -> None:
+    def _add_to_gpu(self, path: ElementPath, value: str) -> None:
         section, name = path[-2] if len(path) > 1 else "", path[-1]
         if name in ("product_name", "gpu_uuid", "uuid"):
             description = self.table.devices[self._device or 0]
@@ -146,12 +146,12 @@ class _Log:
             self._mask = (self._mask or 0) | (REASONS.get(reason, 0) if value == "Active" else 0)
         elif "volatile" in path:
             self._add_errors(path, value)
-        elif (field := LINES.get((section, name))) is not None:
+        elif (field := FIELD_OF_ELEMENT.get((section, name))) is not None:
             parsed = number(value.removesuffix("x"), FIELDS[field][1])
             if parsed is not None:
                 self._values[field] = parsed
 
-    def _add_errors(self, path: Path, value: str) -> None:
+    def _add_errors(self, path: ElementPath, value: str) -> None:
         """Add the ECC errors of one memory. Older drivers write totals of single-bit and double-bit errors."""
         is_total = path[-1] == "total"
         kind = "uncorrected" if "uncorrectable" in path[-1] or (is_total and "double_bit" in path) else "corrected"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from sawtooth.ingest.decode import LARGEST_NS, NULL, small_integers
+from sawtooth.ingest.decode import MAX_TIME_NS, NULL, small_integers
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.trace.nsight.database import HOW_TO_EXPORT
 from sawtooth.ingest.trace.nsight.gpu import DeviceNumbering
@@ -151,7 +151,7 @@ def _base(trace: NsightTrace) -> int | None:
     largest = max(table.last for table in trace.tables.values() if table.last is not None)
     for batch in trace.database.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
         began = batch[0][0]
-        if isinstance(began, int) and 0 < began < LARGEST_NS // 2 and largest < MIN_UNIX_NS:
+        if isinstance(began, int) and 0 < began < MAX_TIME_NS // 2 and largest < MIN_UNIX_NS:
             shift = _pairs(trace, "META_DATA_EXPORT", ("EXPORT_PARAM_TIME_SHIFT",)).get("EXPORT_PARAM_TIME_SHIFT", "0")
             return began - (int(shift) if shift.lstrip("-").isdecimal() and len(shift) < 19 else 0)
     return None

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.ingest.decode import I64, LARGEST_NS, integers
+from sawtooth.ingest.decode import I64, MAX_TIME_NS, integers
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.trace.nsight.trace import NsightTrace
 from sawtooth.ingest.trace.samples import SampleParts, sample_table
@@ -42,7 +42,7 @@ def read_samples(trace: NsightTrace, device_of: Callable[[int], int | None]) -> 
     cells = 0
     for batch in trace.database.rows("GPU_METRICS", ("timestamp", "typeId", "metricId", "value")) if metric_of else ():
         time, kind, metric, value = (integers([row[index] for row in batch]) for index in range(4))
-        usable = (time > -LARGEST_NS) & (time < LARGEST_NS) & (value > -LARGEST_NS) & (value < LARGEST_NS)
+        usable = (time > -MAX_TIME_NS) & (time < MAX_TIME_NS) & (value > -MAX_TIME_NS) & (value < MAX_TIME_NS)
         for key in {(int(a), int(b)) for a, b in np.unique(np.stack([kind, metric])[:, usable], axis=1).T} & metric_of.keys():
             rows = usable & (kind == key[0]) & (metric == key[1])
             cells += int(rows.sum())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.ingest.decode import I64, LARGEST_NS, NULL, integers
+from sawtooth.ingest.decode import I64, MAX_TIME_NS, NULL, integers
 from sawtooth.ingest.source import Limits
 from sawtooth.ingest.trace.nsight.database import Database
 from sawtooth.ingest.trace.spool import Spool
@@ -43,7 +43,7 @@ class NsightTrace(EventTables):
             batch = rows if only is None else [row for row in rows if row[2] in only]
             start, end = integers([row[0] for row in batch]), integers([row[1] for row in batch])
             # NULL is smaller than all other values.
-            missing = (np.minimum(start, end) <= -LARGEST_NS) | (np.maximum(start, end) >= LARGEST_NS)
+            missing = (np.minimum(start, end) <= -MAX_TIME_NS) | (np.maximum(start, end) >= MAX_TIME_NS)
             dur = np.where(missing, 0, end - np.where(missing, 0, start))
             wrong = {"open": missing, "negative": dur < 0, "absurd": dur > MAX_DURATION_NS}
             for fault, mask in wrong.items():

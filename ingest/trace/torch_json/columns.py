@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.ingest.decode import I64, LARGEST_NS, NULL, decimal_ns, floats, integers, small_integers, whole_microseconds
+from sawtooth.ingest.decode import I64, MAX_TIME_NS, NULL, decimal_ns, floats, integers, small_integers, whole_microseconds
 from sawtooth.ingest.trace.source import GPU_KINDS
 from sawtooth.ingest.trace.spool import Columns
 from sawtooth.ingest.trace.torch_json.arguments import CallArgs, CollectiveArgs, GpuArgs, MemoryArgs, PythonArgs, SyncArgs
@@ -118,7 +118,7 @@ class BlockSorter:
 
     def _with_plausible_times(self, events: list[Event], start: I64, dur: I64) -> tuple[list[Event], I64, I64]:
         """Return the events with plausible times, with start and duration; drop and count the others."""
-        no_start, no_dur = (start == NULL) | (np.abs(start) >= LARGEST_NS), dur == NULL
+        no_start, no_dur = (start == NULL) | (np.abs(start) >= MAX_TIME_NS), dur == NULL
         lost = (start == 0) & (dur == 0) if int(start.max()) > LOST_EVENTS_NS else np.zeros(len(start), bool)
         bad = no_start | (dur < 0) | (dur > MAX_EVENT_NS) | lost
         if bad.any():
@@ -270,7 +270,7 @@ class BlockSorter:
             columns[key] = small_integers([getattr(a, key) for a in args])
         for key in ("address", "bytes", "allocated", "reserved"):
             columns[key] = integers([getattr(a, key) for a in args])
-        bad = (time == NULL) | (np.abs(time) >= LARGEST_NS)
+        bad = (time == NULL) | (np.abs(time) >= MAX_TIME_NS)
         self._note_bad(events, bad, "time_missing")
         self._put("memory", {key: values[~bad] for key, values in columns.items()})
 
@@ -281,7 +281,7 @@ class BlockSorter:
             return
         time = decimal_ns([e.ts for e in edge_events])
         kinds = np.array([EDGE_KINDS.index(KINDS.get(e.cat.lower(), "op")) for e in edge_events], np.int8)
-        bad = (time == NULL) | (np.abs(time) >= LARGEST_NS)
+        bad = (time == NULL) | (np.abs(time) >= MAX_TIME_NS)
         self._note_bad(edge_events, bad, "time_missing")
         names = self._name_ids(edge_events) if phase == "B" else no_ids(len(edge_events))
         columns: Columns = {"start": time, "thread_id": self._thread_ids(edge_events), "name_id": names, "kind": kinds}

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import field
 from numpy.typing import NDArray
 
-from sawtooth.ingest.decode import I64, LARGEST_NS, NULL, decimal_ns, floats, integers
+from sawtooth.ingest.decode import I64, MAX_TIME_NS, NULL, decimal_ns, floats, integers
 from sawtooth.ingest.quantities.registry import SAMPLE_COLUMNS, names_in
 from sawtooth.ingest.trace.samples import SampleParts, sample_table
 from sawtooth.ingest.trace.source import MAX_DEVICES
@@ -87,7 +87,7 @@ def counters(events: list[Event]) -> tuple[Columns, list[Event], Counter[str]]:
     ]
     known = [event for event, _ in counter_events]
     time, value = decimal_ns([e.ts for e in known]), floats([a.value for a in decode_arguments(known, CounterArgs)])
-    usable = (time != NULL) & (np.abs(time) < LARGEST_NS) & np.isfinite(value)
+    usable = (time != NULL) & (np.abs(time) < MAX_TIME_NS) & np.isfinite(value)
     columns: Columns = {
         "start": time[usable],
         "device": np.array([device for _, device in counter_events], np.int64)[usable],

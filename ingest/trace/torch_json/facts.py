@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sawtooth.ingest.capture.devices import UUIDS_KEY
-from sawtooth.ingest.decode import LARGEST_NS, MICROSECOND_NS, NULL, integers, small_integers
+from sawtooth.ingest.decode import MAX_TIME_NS, MICROSECOND_NS, NULL, integers, small_integers
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.trace.other_profiles import other_profiler
 from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, Facts
@@ -24,7 +24,15 @@ from sawtooth.ingest.trace.torch_json.text.repair import REPAIRS
 from sawtooth.ingest.trace.torch_json.vendor import find_vendor
 
 FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_modules", "with_flops")
-SEPARATE_KEYS = {"deviceProperties", "baseTimeNanoseconds", "trace_id", "host_name", "schemaVersion", "displayTimeUnit", *FLAGS}
+KEYS_WITH_COLUMNS = {
+    "deviceProperties",
+    "baseTimeNanoseconds",
+    "trace_id",
+    "host_name",
+    "schemaVersion",
+    "displayTimeUnit",
+    *FLAGS,
+}
 MAX_METADATA_BYTES = 8 << 20  # Size of the stored metadata. The process groups of 10,000 ranks take some MB.
 MAX_TEXT = 1000  # Characters. Longer names of hosts and versions are cut.
 # Faults of events without usable times, in words, by the key of the note.
@@ -131,7 +139,7 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
         document.note("events_cut", "")
     base = int(integers([document.metadata.get("baseTimeNanoseconds", NULL)])[0])
     return Facts(
-        base_ns=base if abs(base) < LARGEST_NS else None,  # A larger base is damaged, and sums with it exceed 64 bits.
+        base_ns=base if abs(base) < MAX_TIME_NS else None,  # A larger base is damaged, and sums with it exceed 64 bits.
         tolerance_ns=MICROSECOND_NS if trace.whole_microseconds else 0,
         truncated=truncated,
         recording=_recording_columns(trace),
@@ -258,7 +266,7 @@ def _recording_columns(trace: TorchTrace) -> dict[str, Any]:
 
 def _limited_metadata(trace: TorchTrace) -> str:
     """Return the trace's metadata as JSON, without its largest values if it is too large."""
-    metadata = {key: value for key, value in trace.document.metadata.items() if key not in SEPARATE_KEYS}
+    metadata = {key: value for key, value in trace.document.metadata.items() if key not in KEYS_WITH_COLUMNS}
     sizes = {key: len(msgspec.json.encode(value)) for key, value in metadata.items()}
     total = sum(sizes.values())
     for key in sorted(sizes, key=sizes.__getitem__, reverse=True):

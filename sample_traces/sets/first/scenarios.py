@@ -12,7 +12,7 @@ NARROW = w.small(width=256, heads=4, vocab=4096, seq=128)
 LONG = w.small(layers=3, width=768, heads=12, vocab=8192, seq=1024)
 ONE_WORKER = {"num_workers": 1, "prefetch_factor": 2, "side": 256, "pin_memory": True, "persistent_workers": True}
 MANY_WORKERS = {**ONE_WORKER, "num_workers": 14}
-LITTLE = (1, 1, 1, 1)  # Depths of a ResNet-14 with the blocks of ResNet-50.
+SMALL_DEPTHS = (1, 1, 1, 1)  # Depths of a ResNet-14 with the blocks of ResNet-50.
 SHRINKING = tuple(range(224, 96, -2))  # There are more sizes than the loop takes steps.
 STACKS = {"with_stack": True, "with_modules": True}
 
@@ -48,11 +48,11 @@ SCENARIOS: dict[str, Scenario] = {
     "boolean_mask": scenario("a boolean mask every step: the host waits for its length", w.boolean_masks, 8192, 1024),
     # Copies.
     "copy_pageable": scenario(
-        "116 MB of pageable images a step, copied while the host waits", w.resnet, 192, depths=LITTLE, source="pageable", non_blocking=False,
+        "116 MB of pageable images a step, copied while the host waits", w.resnet, 192, depths=SMALL_DEPTHS, source="pageable", non_blocking=False,
         fixed_by="copy_pinned", change="pin_memory and non_blocking=True",
     ),
     "copy_pinned": scenario(
-        NONE, w.resnet, 192, depths=LITTLE, source="pinned", fixed_by="copy_prefetched", change="the next batch is copied on its own stream",
+        NONE, w.resnet, 192, depths=SMALL_DEPTHS, source="pinned", fixed_by="copy_prefetched", change="the next batch is copied on its own stream",
     ),
     "mask_from_cpu": scenario(
         "every block builds its attention mask on the CPU and copies it", w.gpt, w.small(layers=3, attention="math", mask_on="cpu", seq=1024), 8,
@@ -94,10 +94,10 @@ SCENARIOS: dict[str, Scenario] = {
         fixed_by="gpt_small", change="nn.LayerNorm and F.gelu",
     ),
     "channels_first": scenario(
-        "bf16 convolutions in channels-first layout", w.resnet, 192, depths=LITTLE, channels_last=False,
+        "bf16 convolutions in channels-first layout", w.resnet, 192, depths=SMALL_DEPTHS, channels_last=False,
         fixed_by="channels_last", change="memory_format=torch.channels_last",
     ),
-    "channels_last": scenario(NONE, w.resnet, 192, depths=LITTLE),
+    "channels_last": scenario(NONE, w.resnet, 192, depths=SMALL_DEPTHS),
     "gpt_compiled": scenario(NONE + " (torch.compile, warmed up)", w.gpt, BASE, 32, compiled=True, first_steps=8),
     # Work of a loop besides training.
     "checkpointing_io": scenario(
@@ -123,22 +123,22 @@ SCENARIOS: dict[str, Scenario] = {
         NONE, w.gpt, w.small(layers=2), 32, profiler={**STACKS, "profile_memory": True},
     ),
     "loader_inline": scenario(
-        "num_workers=0: 64 JPEGs decoded in the training process", w.resnet, 64, depths=LITTLE, source="jpeg",
+        "num_workers=0: 64 JPEGs decoded in the training process", w.resnet, 64, depths=SMALL_DEPTHS, source="jpeg",
         loader={"num_workers": 0, "side": 256}, fixed_by="loader_workers", change="num_workers 0 -> 14, pinned", synced_steps=10,
     ),
-    "loader_workers": scenario(NONE, w.resnet, 64, depths=LITTLE, source="jpeg", loader=MANY_WORKERS, first_steps=10, warmup=5),
+    "loader_workers": scenario(NONE, w.resnet, 64, depths=SMALL_DEPTHS, source="jpeg", loader=MANY_WORKERS, first_steps=10, warmup=5),
     "small_batch": scenario(
         "batch 2: the host cannot keep up", w.gpt, BASE, 2, fixed_by="gpt_small", change="batch 2 -> 32",
     ),
     "eval_with_grad": scenario(
-        "evaluation that records the graph for a backward pass that never comes", w.resnet, 192, depths=LITTLE, train=False,
+        "evaluation that records the graph for a backward pass that never comes", w.resnet, 192, depths=SMALL_DEPTHS, train=False,
         profiler={"profile_memory": True}, fixed_by="eval_without_grad", change="torch.no_grad()",
     ),
-    "eval_without_grad": scenario(NONE, w.resnet, 192, depths=LITTLE, train=False, grad=False, profiler={"profile_memory": True}),
+    "eval_without_grad": scenario(NONE, w.resnet, 192, depths=SMALL_DEPTHS, train=False, grad=False, profiler={"profile_memory": True}),
     "cudnn_heuristics": scenario(
-        "none: cudnn.benchmark is off, which makes no difference to these convolutions", w.resnet, 192, depths=LITTLE, benchmark=False, fixed_by="channels_last", change="cudnn.benchmark = True",
+        "none: cudnn.benchmark is off, which makes no difference to these convolutions", w.resnet, 192, depths=SMALL_DEPTHS, benchmark=False, fixed_by="channels_last", change="cudnn.benchmark = True",
     ),
-    "copy_prefetched": scenario(NONE + " (the next batch is copied on its own stream)", w.resnet, 192, depths=LITTLE, source="pinned", prefetch=True),
+    "copy_prefetched": scenario(NONE + " (the next batch is copied on its own stream)", w.resnet, 192, depths=SMALL_DEPTHS, source="pinned", prefetch=True),
     "adam_foreach": scenario(
         "multi-tensor AdamW instead of the fused one", w.gpt, BASE, 32, optimizer="foreach", fixed_by="gpt_small", change="AdamW(fused=True)",
     ),
@@ -157,16 +157,16 @@ SCENARIOS: dict[str, Scenario] = {
     "mm_fp8": scenario(NONE + ": 20 FP8 matrix products of 8192 cubed", w.fp8_products, 8192, 20),
     # Loader options.
     "loader_restarts": scenario(
-        "each epoch of six batches starts the loader's workers anew", w.resnet, 64, depths=LITTLE, source="jpeg",
+        "each epoch of six batches starts the loader's workers anew", w.resnet, 64, depths=SMALL_DEPTHS, source="jpeg",
         loader={**MANY_WORKERS, "num_workers": 6, "persistent_workers": False, "epoch": 6}, profiler={"with_stack": True},
         fixed_by="loader_keeps_workers", change="persistent_workers=True", first_steps=8, active=7, synced_steps=8,
     ),
     "loader_keeps_workers": scenario(
-        NONE + " (epochs of six batches, each of which begins with an empty queue)", w.resnet, 64, depths=LITTLE, source="jpeg",
+        NONE + " (epochs of six batches, each of which begins with an empty queue)", w.resnet, 64, depths=SMALL_DEPTHS, source="jpeg",
         loader={**MANY_WORKERS, "num_workers": 6, "epoch": 6}, profiler={"with_stack": True}, first_steps=8, active=7, synced_steps=8,
     ),
     "loader_few_workers": scenario(
-        "four workers are too few", w.resnet, 64, depths=LITTLE,
+        "four workers are too few", w.resnet, 64, depths=SMALL_DEPTHS,
         source="jpeg", loader={**MANY_WORKERS, "num_workers": 4, "prefetch_factor": 8}, fixed_by="loader_workers",
         change="num_workers 4 -> 14", first_steps=60, warmup=2, timed_s=6, min_steps=200,
     ),
@@ -192,10 +192,10 @@ SCENARIOS: dict[str, Scenario] = {
         synced_steps=4, first_steps=3,
     ),
     "conv_tf32_heuristics": scenario(
-        "cudnn.benchmark is off: the algorithms of TF32 convolutions come from a heuristic", w.resnet, 96, depths=LITTLE, benchmark=False,
+        "cudnn.benchmark is off: the algorithms of TF32 convolutions come from a heuristic", w.resnet, 96, depths=SMALL_DEPTHS, benchmark=False,
         precision="tf32", channels_last=False, fixed_by="conv_tf32_search", change="cudnn.benchmark = True",
     ),
-    "conv_tf32_search": scenario(NONE + " (cudnn.benchmark is on)", w.resnet, 96, depths=LITTLE, precision="tf32", channels_last=False),
+    "conv_tf32_search": scenario(NONE + " (cudnn.benchmark is on)", w.resnet, 96, depths=SMALL_DEPTHS, precision="tf32", channels_last=False),
     # Two GPUs with one process each; recorded only on machines with two GPUs.
     "reduced_after": scenario(
         "gradients are averaged after the backward pass, so nothing overlaps it", w.gpt, w.small(layers=4, width=2048, heads=16, vocab=8192, seq=512), 4,

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.cluster.batch import gather
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of, reduce_job
 from sawtooth.analysis.cluster.representatives import choose
 from sawtooth.analysis.cluster.storage import list_sources, place_of
+from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.ranks.heatmap import rank_steps
 from sawtooth.analysis.run_analysis import analyse

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.cluster.batch import gather
 from sawtooth.analysis.cluster.reduction import reduce_job
-from sawtooth.analysis.cluster.stages import Unequal, unequal
+from sawtooth.analysis.cluster.stages import UnequalWorkCost, unequal_work_cost
 from sawtooth.analysis.cluster.storage import list_sources, place_of
+from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.ranks.matching import with_own_times
 from sawtooth.analysis.ranks.peers import peers
@@ -73,10 +73,10 @@ def matched(work_ms: Callable[[int, int, int, int], float]) -> pd.DataFrame:
     return calls.assign(shortest_ns=shortest, wait_ns=calls["dur_ns"] - shortest)
 
 
-def judged(work_ms: Callable[[int, int, int, int], float]) -> Unequal:
+def judged(work_ms: Callable[[int, int, int, int], float]) -> UnequalWorkCost:
     rows = matched(work_ms)
     ranks = WIDE * STAGES
-    result = unequal(RecordedJob.from_rows(rows, ranks), peers(rows, ranks), list(range(ranks)), [None] * ranks)
+    result = unequal_work_cost(RecordedJob.from_rows(rows, ranks), peers(rows, ranks), list(range(ranks)), [None] * ranks)
     assert result is not None
     return result
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sawtooth.analysis.cluster.batch import gather
 from sawtooth.analysis.cluster.storage import place_of
-from sawtooth.analysis.cluster.summary import ABOUT, SCHEMA, SUMMARY_VERSION, pack, unpack
-from sawtooth.analysis.cluster.validation import unsound
+from sawtooth.analysis.cluster.summary import METADATA_KEY, SCHEMA, SUMMARY_VERSION, pack, unpack
+from sawtooth.analysis.cluster.summary_file import gather
+from sawtooth.analysis.cluster.validation import first_invalid_column
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
 
@@ -45,7 +45,7 @@ def changed(place: str, value: Any) -> pa.Table:
 def test_a_valid_rank_summary_is_accepted() -> None:
     telemetry = {"kind": "refused", "source": "/a/1.json", "why": "cut off"}
     table = unpack(pack([ROW, telemetry, {**telemetry, "kind": "trace"}]))
-    assert table.num_rows == 3 and unsound(table) is None
+    assert table.num_rows == 3 and first_invalid_column(table) is None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_valid_rank_summary_is_accepted() -> None:
     ],
 )  # fmt: skip
 def test_an_invalid_rank_summary_is_named(place: str, value: Any) -> None:
-    reported = unsound(changed(place, value))
+    reported = first_invalid_column(changed(place, value))
     assert reported == {"call.exposed_from_ns": "call.exposed_ns"}.get(place, place)
 
 
@@ -75,7 +75,7 @@ def as_summary(table: pa.Table) -> bytes:
     out = io.BytesIO()
     with pq.ParquetWriter(out, table.schema, compression="zstd") as writer:
         writer.write_table(table)
-        writer.add_key_value_metadata({ABOUT: str(SUMMARY_VERSION)})
+        writer.add_key_value_metadata({METADATA_KEY: str(SUMMARY_VERSION)})
     return out.getvalue()
 
 

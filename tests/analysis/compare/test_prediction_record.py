@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.analysis.compare.changed.prediction import Prediction
-from sawtooth.analysis.compare.prediction_record import FILE, follows, records, remember
+from sawtooth.analysis.compare.prediction_record import FILE, records, remember, run_before
 from sawtooth.app.cli import cli
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
@@ -43,7 +43,7 @@ def test_report_of_a_following_run_has_the_prediction(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         files = loop(tmp_path / name, add=partial(fills, below=below))
         made[name] = bring_in(folder, [(f, f.name) for f in files], name=name).runs[0]
-    assert follows(made["then"], folder.manifests()) is None
+    assert run_before(made["then"], folder.manifests()) is None
     run = CliRunner()
     at = ["--data", str(folder.root)]
     assert "Predicted" not in run.invoke(cli, ["report", "then", *at]).output

@@ -33,7 +33,7 @@ Rows = list[tuple[Any, ...]]
 
 @pytest.mark.parametrize("sample", ["gpt", "resnet_starved"])
 def test_views_equal_the_stored_sums_of_a_large_recording(sample: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(screen_sums, "FEW_EVENTS", 0)
+    monkeypatch.setattr(screen_sums, "MAX_EVENTS_WITHOUT_SUMS", 0)
     folder = DataFolder(tmp_path).create()
     ref = ingest_file(next((SAMPLES / sample).glob("*.json.gz")), folder, keep_source=False)
     columns, rows = {}, {}
@@ -61,7 +61,7 @@ def die(temporary, target):
     if sys.argv[3] == "killed after it":
         publish(temporary, target)
     os.kill(os.getpid(), signal.SIGKILL)
-sums.FEW_EVENTS, sums.commit = 0, die
+sums.MAX_EVENTS_WITHOUT_SUMS, sums.commit = 0, die
 sums.ensure_sums(DataFolder(Path(sys.argv[1])), sys.argv[2])
 """
 
@@ -78,7 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFolder, str, Row
 @pytest.fixture
 def held(made: tuple[DataFolder, str, Rows], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DataFolder, str, Rows]:
     """Return a copy of the data folder whose recording counts as large."""
-    monkeypatch.setattr(screen_sums, "FEW_EVENTS", 0)
+    monkeypatch.setattr(screen_sums, "MAX_EVENTS_WITHOUT_SUMS", 0)
     return DataFolder(shutil.copytree(made[0].root, tmp_path / "data")), *made[1:]
 
 

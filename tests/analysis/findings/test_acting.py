@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loops.acting import acting
+from sawtooth.analysis.findings.loops.acting import acting_passes
 from sawtooth.analysis.replay.edits import WithoutCalls
 from tests.support.acting_loops import ENVIRONMENT_US, STEPS
 from tests.support.findings_of import context_of, result_of
@@ -14,7 +14,7 @@ from tests.support.findings_of import context_of, result_of
 @pytest.mark.parametrize(("name", "passes", "rounds"), [("acts_before_each_update", 2, STEPS), ("plays_in_rounds", 20, 2)])
 def test_every_pass_of_the_policy_is_counted(name: str, passes: int, rounds: int) -> None:
     with context_of(name) as context:
-        found = acting(context)
+        found = acting_passes(context)
     assert found is not None
     # The first pass of the recording follows nothing, so it is not counted.
     assert found.passes in (passes * rounds, passes * rounds - 1)
@@ -36,7 +36,7 @@ def test_no_plan_is_shorter_than_the_time_of_acting(name: str) -> None:
 
 
 def _acting_ms(context: RuleContext) -> float:
-    found, step_ms = acting(context), context.step_ms
+    found, step_ms = acting_passes(context), context.step_ms
     assert found is not None and step_ms is not None
     without = context.predict_ms([WithoutCalls(tuple(found.calls))])
     assert without is not None
@@ -46,7 +46,7 @@ def _acting_ms(context: RuleContext) -> float:
 @pytest.mark.parametrize("name", ["plays_in_rounds", "acts_before_each_update"])
 def test_reads_of_actions_are_not_advised_away(name: str) -> None:
     with context_of(name) as context:
-        found = acting(context)
+        found = acting_passes(context)
         assert found is not None
         for finding in result_of(name).findings:
             for edit in finding.edits:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sawtooth.analysis.derive.lost.ledger import own_times, owned, segments
-from sawtooth.analysis.findings.gpu_work import NO_OPERATOR, gpu_work, grouped, host_times, nested
+from sawtooth.analysis.derive.lost.ledger import own_times, owner_ns, segments
+from sawtooth.analysis.findings.gpu_work import NO_OPERATOR, gpu_work, grouped, host_times, own_time_by_two_groupings
 from sawtooth.analysis.intervals import Intervals, union
 from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.replay.edits import ScaledOps
@@ -35,7 +35,7 @@ def test_operation_times_sum_to_the_time_of_their_owner(seed: int) -> None:
     codes = np.array([rng.randint(0, 4) for _ in range(60)], np.int8)
     window = union([20, 250], [200, rng.randint(250, 380)])
     own = own_times(start, end, codes, window)
-    ledger = owned(segments(start, end, codes, window), window)
+    ledger = owner_ns(segments(start, end, codes, window), window)
     assert {key: int(own[codes == code].sum()) for code, key in enumerate(OWNER_KEYS)} == {**ledger, "idle": 0}
     assert (own >= 0).all() and (own <= end - start).all()
 
@@ -57,7 +57,9 @@ def test_every_grouping_sums_to_the_time_of_the_ledger(name: str) -> None:
         assert found.rows["own_ns"].sum() == ledger_ns > 0
         for by in GROUPINGS:
             assert grouped(found, by)["ms"].sum() == pytest.approx(ledger_ns / 1e6 / found.step_divisor, rel=1e-12)
-        assert nested(found, "phase", "category")["ms"].sum() == pytest.approx(ledger_ns / 1e6 / found.step_divisor, rel=1e-12)
+        assert own_time_by_two_groupings(found, "phase", "category")["ms"].sum() == pytest.approx(
+            ledger_ns / 1e6 / found.step_divisor, rel=1e-12
+        )
 
 
 def marked_steps() -> ChromeTrace:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sawtooth.analysis.findings.recorded.interval_sql import with_latest_end
-from sawtooth.analysis.findings.recorded.launches import CountedLaunches, Keys, Moments
+from sawtooth.analysis.findings.recorded.launches import CountedLaunches, Moments, RowsByKey
 from tests.support.findings_of import library, recording_of
 from tests.support.paths import RECORDINGS
 
@@ -51,7 +51,7 @@ def test_interval_join_in_sql(seed: int) -> None:
 
 
 def test_rows_by_key() -> None:
-    keys = Keys(np.array([7, 3, 7, 5, 3]), np.array([10, 11, 12, 13, 14]))
+    keys = RowsByKey(np.array([7, 3, 7, 5, 3]), np.array([10, 11, 12, 13, 14]))
     assert sorted(keys.of(np.array([7, 7, 4, 5])).tolist()) == [10, 12, 13], "asked twice, given once; 4 is nobody's"
     assert not len(keys.of(np.array([], np.int64)))
     assert not len(

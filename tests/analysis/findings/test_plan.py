@@ -14,7 +14,7 @@ from sawtooth.analysis.findings.plan import plan_of, with_earlier_uncertainty
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import AsGraph, ScaledOps, TimedOps
-from sawtooth.analysis.replay.whatif import RUNS_DIFFER, WhatIf
+from sawtooth.analysis.replay.whatif import GPU_LIMITED_STEP_DIFFERENCE, WhatIf
 from sawtooth.analysis.run.model import NO_GAIN, Explains, Finding, PlanStep
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
@@ -197,7 +197,7 @@ def test_half_a_percent_is_not_a_gain():
 
 
 def test_the_worse_case_of_a_step_is_faster_beyond_noise():
-    high = 100.0 / (1 + RUNS_DIFFER)
+    high = 100.0 / (1 + GPU_LIMITED_STEP_DIFFERENCE)
     assert planned(Times(a=(90.0, 80.0, high)), finding("a", "a")) == []
     assert planned(Times(a=(90.0, 80.0, 0.999 * high)), finding("a", "a")) == [("a", 100.0, 90.0)]
     second = Times(a=(50.0, 45.0, 50.0), a_b=(45.0, 40.0, 52.0))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.ranks.heatmap import HEATMAP_COLUMNS, Stalls, pooled_heat, rank_steps, stalls
+from sawtooth.analysis.ranks.heatmap import HEATMAP_COLUMNS, RankStalls, pooled_heat, rank_steps, stalls
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
@@ -88,14 +88,14 @@ def test_known_hosts_and_stages_are_rows() -> None:
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        ([40, 122, 40, 40, 126, 40, 40], Stalls(("#1", "#4"), 7, 84.0)),  # the others take 40 ms: excesses of 82 and 86
+        ([40, 122, 40, 40, 126, 40, 40], RankStalls(("#1", "#4"), 7, 84.0)),  # the others take 40 ms: excesses of 82 and 86
         ([120, 122, 121, 119, 120, 122, 121], None),  # late in every step
         ([40, 120, 80, 60, 50, 70, 40], None),  # no clear stalls: 80 ms, and 40 in another step
         ([40, 40, 40, 40, 40, 40, 40], None),
         ([10, 20, 30, 10, 20, 30, 10], None),  # faster than the others
     ],
 )
-def test_stalls_are_a_few_exceptional_steps(own: list[float], expected: Stalls | None) -> None:
+def test_stalls_are_a_few_exceptional_steps(own: list[float], expected: RankStalls | None) -> None:
     rows = [
         {"rank": rank, "step": f"#{step}", "own_ms": float(ms if rank == 1 else 40)}
         for rank in range(3)

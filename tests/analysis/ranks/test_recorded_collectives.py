@@ -47,7 +47,7 @@ def test_a_rank_without_replay_is_left_out_unless_others_wait_for_it(
 def test_recorded_collectives_show_the_late_rank_without_a_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: Planted, named: tuple[str, float] | None
 ) -> None:
-    monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
+    monkeypatch.setattr(estimate, "MAX_REPLAY_ERROR", -1.0)
     found = communication_of_job(tmp_path, planted, ranks=2, per_host=2, mesh=False)
     assert found.step_ms is None
     if named is None:
@@ -72,7 +72,7 @@ def test_a_pause_at_the_start_of_a_step_is_not_a_wait_at_its_end(
     In the replay rank 0's host takes as long without rank 1's pause, so the recorded collectives give the gain.
     """
     if not replayed:
-        monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
+        monkeypatch.setattr(estimate, "MAX_REPLAY_ERROR", -1.0)
     traces = job(2, 2, Planted(host_us={1: 1_600.0}))
     traces[0].events = [event for event in traces[0].events if event["name"] != "cudaDeviceSynchronize"]
     communication = communication_of(tmp_path, traces)
@@ -89,7 +89,7 @@ def test_idle_gpu_waits_for_its_host_even_with_queued_work(
     # Before rank 1's loader takes 0.8 ms, its host launches a kernel, which starts after the loader, as the trace
     # shows.
     if not replayed:
-        monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
+        monkeypatch.setattr(estimate, "MAX_REPLAY_ERROR", -1.0)
     traces = job(2, 2, Planted(loader_us={1: 800.0}))
     for trace, after in zip(traces, (4.0, 812.0), strict=True):
         for begin in [event["ts"] for event in trace.events if event["name"].startswith("ProfilerStep")]:
@@ -106,7 +106,7 @@ def test_rank_that_is_never_late_is_not_blamed(tmp_path: Path, monkeypatch: pyte
     Both hosts pause 1 ms a step. Rank 0's host waits for rank 1's loader before that, between the same launches, and no
     call shows it.
     """
-    monkeypatch.setattr(estimate, "REPRODUCES_WITHIN", -1.0)
+    monkeypatch.setattr(estimate, "MAX_REPLAY_ERROR", -1.0)
     traces = job(2, 2, Planted(loader_us={1: 1_600.0}, host_us={0: 1_000.0, 1: 1_000.0}))
     traces[0].events = [event for event in traces[0].events if event["name"] != "cudaDeviceSynchronize"]
     (late,) = communication_of(tmp_path, traces).stragglers

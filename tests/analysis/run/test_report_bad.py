@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sawtooth.analysis.derive.operators import depth_of, nearest, subtree_sums
+from sawtooth.analysis.derive.operators import depth_of, nearest_marked_operator, subtree_sums
 from sawtooth.app import cli
 from tests.support import bad_traces as bad
 from tests.support import sound_trace
@@ -192,8 +192,8 @@ def test_walking_a_chain_of_operators_takes_linear_time():
     started = time.process_time()
     assert depth_of(parent).tolist() == list(range(count))
     assert subtree_sums(np.ones(count, np.int64), parent).tolist() == list(range(count, 0, -1))
-    assert set(nearest(np.arange(count) == 7, parent, np.arange(7, count)).tolist()) == {7}
-    assert nearest(np.arange(count) == 7, parent, np.array([6, -1])).tolist() == [-1, -1]
+    assert set(nearest_marked_operator(np.arange(count) == 7, parent, np.arange(7, count)).tolist()) == {7}
+    assert nearest_marked_operator(np.arange(count) == 7, parent, np.array([6, -1])).tolist() == [-1, -1]
     assert time.process_time() - started < 10
 
 

@@ -118,7 +118,7 @@ from pathlib import Path
 from sawtooth.analysis.store import sql_process as q
 root, recording, derived, sql = sys.argv[1:]
 os.chdir(root)
-con = q._engine(q.Order("", recording, derived, None, None, 1, 1, 1))
+con = q._engine(q.QueryRequest("", recording, derived, None, None, 1, 1, 1))
 q._limit_this_process(20)
 try:
     con.execute(sql).fetchall()

@@ -49,7 +49,7 @@ def test_with_more_steps_than_columns_each_column_shows_its_longest_step(
     run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
     lead = analyse(run, library).lead
     assert lead is not None
-    monkeypatch.setattr(steps, "LISTED", 3)
+    monkeypatch.setattr(steps, "MAX_STEPS", 3)
     with open_rank(library, lead) as rank:
         whole = rank.rows(
             "SELECT step, end_ns - start_ns FROM steps WHERE device = $device AND end_ns > start_ns ORDER BY step"

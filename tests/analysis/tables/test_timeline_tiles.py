@@ -20,7 +20,7 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline, timeline_tiles
-from sawtooth.analysis.tables.timeline_tiles import COLUMNS, FEW, SOURCES, TimelineTile, tile
+from sawtooth.analysis.tables.timeline_tiles import COLUMNS, MAX_SINGLE_SLICES, SOURCES, TimelineTile, tile
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
@@ -138,7 +138,7 @@ def without_steps(library: Library, folder: Path) -> Iterator[RankView]:
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("odd", [two_ranks, nsight, host_alone, without_steps])
 def test_tiles_of_odd_recordings_are_correct(odd, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_tiles, "FEW", 0)  # Then small recordings are summed like large ones.
+    monkeypatch.setattr(timeline_tiles, "MAX_SINGLE_SLICES", 0)  # Then small recordings are summed like large ones.
     chance, summed = random.Random(8), 0
     with odd(library, tmp_path) as view:
         for source in SOURCES:
@@ -158,7 +158,7 @@ def test_each_column_sums_the_slices_that_begin_in_it(recording: Recording, sour
         read = tile(recording, source, 0, level, index)
         if read.complete:
             continue
-        assert len(read.slices) + read.sums["operations"].sum() > FEW
+        assert len(read.slices) + read.sums["operations"].sum() > MAX_SINGLE_SLICES
         begin = read.start_ns
         short = events[(events["end"] - events["start"] < 1 << level) & (events["start"] >= begin)]
         short = short[short["start"] < begin + (COLUMNS << level)]

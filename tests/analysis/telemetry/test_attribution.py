@@ -13,7 +13,7 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute, unassigned_sentence
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
-from sawtooth.analysis.telemetry.signal.steady import Steady
+from sawtooth.analysis.telemetry.signal.steady import SteadyPart
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.ingest.schema import DataFolder
@@ -27,7 +27,7 @@ def sampled(
     pids: tuple[int, ...] = (), profiled: bool = False,
 ) -> DeviceTelemetry:  # fmt: skip
     return DeviceTelemetry(
-        recording, device, name, uuid, 0, 10**10, {}, 1.0, Steady(0, 10**10), {"util_pct": util_pct}, None, None, None, None,
+        recording, device, name, uuid, 0, 10**10, {}, 1.0, SteadyPart(0, 10**10), {"util_pct": util_pct}, None, None, None, None,
         Sawtooth(None, "steady", None), (), (), host=host, pids=pids, profiled=profiled,
     )  # fmt: skip
 

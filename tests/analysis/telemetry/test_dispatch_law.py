@@ -14,7 +14,7 @@ from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepW
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.signal.means import Mean
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
-from sawtooth.analysis.telemetry.signal.steady import Steady
+from sawtooth.analysis.telemetry.signal.steady import SteadyPart
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 H200 = Dispatch(1200.0, 1100.0, 1300.0, "measured")
@@ -28,7 +28,7 @@ def mean(value: float, spread: float = 0.0, samples: int = 60) -> Mean:
 def sampled(*, capped: bool = False, period_s: float = 0.1, **at_work: Mean) -> DeviceTelemetry:
     """Return telemetry whose training part shows these means."""
     return DeviceTelemetry(
-        "t", 0, "NVIDIA H200", None, 0, 10**10, dict.fromkeys(at_work, period_s), 1.0, Steady(0, 10**10), {}, None, None, None, None, None,
+        "t", 0, "NVIDIA H200", None, 0, 10**10, dict.fromkeys(at_work, period_s), 1.0, SteadyPart(0, 10**10), {}, None, None, None, None, None,
         Sawtooth(None, "steady", None), (), (), at_work=at_work, capped=capped,
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from sawtooth.analysis.knowledge.hardware import Dispatch
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.job_law import TracedDevice, by_utilization
-from sawtooth.analysis.telemetry.run_telemetry import Owned, RunTelemetry
+from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry, SampledOwner
 from sawtooth.analysis.telemetry.summary import summarize
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
@@ -51,7 +51,7 @@ def law(tmp_path: Path) -> Law:
         ids = ("a", "b")
         telemetry = RunTelemetry(
             devices,
-            owners=tuple(Owned(ids[g], 0, g) for g in range(len(utils))) if owners else (),
+            owners=tuple(SampledOwner(ids[g], 0, g) for g in range(len(utils))) if owners else (),
             possible=tuple(range(len(utils))),
         )
         workers = [TracedDevice("a", 0, LIGHT), TracedDevice("b", 0, HEAVY)]

@@ -14,7 +14,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.signal.means import counter_rate
-from sawtooth.analysis.telemetry.signal.steady import Steady
+from sawtooth.analysis.telemetry.signal.steady import SteadyPart
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry, summarize
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.manifest import UserFacts, new_manifest
@@ -78,7 +78,7 @@ def test_power_from_a_counter_that_is_reset() -> None:
     """
     times = START_NS + np.arange(0, 61, 5, dtype=np.int64) * 10**9
     counter = np.where(np.arange(13) < 6, 5e8, 0.0) + 400.0 * np.arange(0, 61, 5)
-    part = Steady(START_NS - 1, int(times[-1]))
+    part = SteadyPart(START_NS - 1, int(times[-1]))
     assert counter_rate(times, counter, part) == pytest.approx(400)
     assert counter_rate(times[:4], counter[:4], part) is None  # 15 s
     assert counter_rate(times, counter, part, [(START_NS + 10 * 10**9, START_NS + 50 * 10**9)]) == pytest.approx(400, rel=1e-6)

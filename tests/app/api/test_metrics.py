@@ -81,7 +81,11 @@ def test_the_grafana_dashboard_uses_only_existing_metrics() -> None:
     assert board["id"] is None and board["uid"] and board["templating"]["list"][0]["name"] == "datasource"
     asked = {target["expr"] for panel in board["panels"] for target in panel["targets"]}
     steps = {"sawtooth_step_time_seconds", "sawtooth_step_time_p95_seconds", "sawtooth_samples_per_second"}
-    known = {name for table in (prometheus.OF_RUN, prometheus.OF_STEPS, prometheus.OF_GPU) for name, _, _ in table.values()}
+    known = {
+        name
+        for table in (prometheus.RUN_METRICS, prometheus.STEP_METRICS, prometheus.GPU_METRICS)
+        for name, _, _ in table.values()
+    }
     assert asked <= known | steps | {name for name, _, _ in EXPORTED.values()} | {"sawtooth_run_lost_seconds"}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sawtooth.app.charts.rankings import distinct_names, short
+from sawtooth.app.charts.rankings import distinct_names, short_name
 
 
 def test_cut_names_of_one_kernel_family_stay_distinct() -> None:
@@ -11,7 +11,7 @@ def test_cut_names_of_one_kernel_family_stay_distinct() -> None:
         f"void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_bf16_{tile}_tn_align2>"
         for tile in ("256x128_64x3", "128x256_64x3", "128x128_64x4")
     ]
-    cut = [short(f"{name}({name}::Params)", 44) for name in names]
+    cut = [short_name(f"{name}({name}::Params)", 44) for name in names]
     assert len(set(cut)) == 3
     assert all(len(name) <= 44 and name.startswith("cutlass_80") and name.endswith("_tn_align2") for name in cut)
 
@@ -33,19 +33,19 @@ def test_cut_names_of_one_kernel_family_stay_distinct() -> None:
     ],
 )
 def test_a_cut_kernel_name_keeps_its_operation(name: str, shown: str) -> None:
-    assert short(name, 35) == shown
+    assert short_name(name, 35) == shown
 
 
 def test_a_short_name_is_not_cut() -> None:
-    assert short("aten::mm", 44) == "aten::mm"
+    assert short_name("aten::mm", 44) == "aten::mm"
 
 
 def test_a_name_is_cut_between_words() -> None:
-    assert short("batch_norm_collect_statistics_channels_last_kernel", 40) == "batch_norm_collect…channels_last_kernel"
+    assert short_name("batch_norm_collect_statistics_channels_last_kernel", 40) == "batch_norm_collect…channels_last_kernel"
     functor = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >"
-    assert short(functor, 40) == "vectorized_elementwise · CUDAFunctor_add"
-    assert short(functor, 34) == "vectorized… · CUDAFunctor_add"
-    assert short("a" * 50, 35) == "a" * 17 + "…" + "a" * 17  # one word, so that letters are cut
+    assert short_name(functor, 40) == "vectorized_elementwise · CUDAFunctor_add"
+    assert short_name(functor, 34) == "vectorized… · CUDAFunctor_add"
+    assert short_name("a" * 50, 35) == "a" * 17 + "…" + "a" * 17  # one word, so that letters are cut
 
 
 def test_kernels_with_equal_short_names_end_with_their_difference() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sawtooth.app.commands import run
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.reports import brief
-from sawtooth.app.served_address import Served, keep_address
+from sawtooth.app.served_address import ServedAddress, keep_address
 from sawtooth.ingest import children
 from sawtooth.ingest.capture.command.launch import LaunchResult
 from sawtooth.ingest.capture.marks import MarkWriter
@@ -40,8 +40,8 @@ def test_the_verdict_has_few_lines_and_the_address_of_the_page(
     assert lines[-2] == f"sawtooth: recorded into {bundle}."
     assert any(line.startswith("sawtooth: Step ") for line in lines)
     assert "http://127.0.0.1:8501/verdict?run=" in lines[-1] and "after `sawtooth serve --data" in lines[-1]
-    monkeypatch.setattr(Served, "answers", lambda served, within_s: True)
-    with keep_address(DataFolder(tmp_path / "data"), Served("0.0.0.0", 8642)):
+    monkeypatch.setattr(ServedAddress, "answers", lambda served, within_s: True)
+    with keep_address(DataFolder(tmp_path / "data"), ServedAddress("0.0.0.0", 8642)):
         run.explain(LaunchResult(0, bundle), tmp_path / "data")
     assert capsys.readouterr().err.splitlines()[-1] == lines[-1].partition("   (")[0].replace("8501", "8642")
 

@@ -19,7 +19,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
 from sawtooth.app.commands import runs
 from sawtooth.app.commands.runs import size_of
-from sawtooth.app.served_address import Served, keep_address
+from sawtooth.app.served_address import ServedAddress, keep_address
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import RecordingRef, new_manifest
 from sawtooth.ingest.schema import DataFolder
@@ -152,7 +152,7 @@ def test_opening_a_run_opens_its_verdict_and_prints_no_secret(data: str, monkeyp
     monkeypatch.setattr("webbrowser.open", visited.append)
     with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as dashboard:
         threading.Thread(target=dashboard.serve_forever, daemon=True).start()
-        with keep_address(DataFolder(Path(data)), Served(port=dashboard.server_port)):  # without --port
+        with keep_address(DataFolder(Path(data)), ServedAddress(port=dashboard.server_port)):  # without --port
             opened = run("runs", "open", "my first run", "--data", data)
         reported = run("runs", "open", "my first run", "--port", str(dashboard.server_port), "--data", data)
         dashboard.shutdown()
@@ -178,7 +178,7 @@ def test_opening_a_run_opens_its_verdict_and_prints_no_secret(data: str, monkeyp
     ],
 )
 def test_a_link_belongs_to_the_running_server(tmp_path: Path, options: list[str], expected: str) -> None:
-    with keep_address(DataFolder(tmp_path).create(), Served("box.test", 8642, secure=True)):
+    with keep_address(DataFolder(tmp_path).create(), ServedAddress("box.test", 8642, secure=True)):
         printed = run("serve", "--link", *options, "--data", str(tmp_path)).output
     assert printed.startswith(f"{expected}?launch=")
     without = run("serve", "--link", "--data", str(tmp_path)).output

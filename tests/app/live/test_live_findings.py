@@ -15,7 +15,7 @@ import pytest
 
 from sawtooth.app.charts.live import points_of
 from sawtooth.app.live.diagnosis import LiveFinding
-from sawtooth.app.live.series import LiveSeries, broken
+from sawtooth.app.live.series import LiveSeries, with_gaps
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.ingest.sampler.nvml.fields import COLUMNS
 from sawtooth.ingest.sampler.segments import SegmentWriter
@@ -127,7 +127,7 @@ def test_a_telemetry_gap_breaks_the_line() -> None:
     points = points_of(((times - times[-1]) / 1e9, values))
     assert points.count(None) == 1 and points[2 * hole + 1] is None
     at = np.arange(0, 10**11, 10**8)
-    kept, drawn = broken(np.concatenate([at, at + 2 * 10**11]), np.tile(np.sin(at / 1e9), 2), 200)
+    kept, drawn = with_gaps(np.concatenate([at, at + 2 * 10**11]), np.tile(np.sin(at / 1e9), 2), 200)
     assert np.isnan(drawn).sum() == 1 and (np.diff(kept) > 0).all()
 
 

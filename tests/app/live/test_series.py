@@ -43,7 +43,7 @@ def test_a_stopped_clock_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatc
         series.add(START + i, float(i))
     assert MAX_SAMPLES <= len(series) <= 1.1 * MAX_SAMPLES and series.latest() == 3 * MAX_SAMPLES - 1
     monkeypatch.setattr(live_sessions, "MAX_SAMPLES", 500)
-    monkeypatch.setattr(live_sessions, "LOOK_BYTES", 1)
+    monkeypatch.setattr(live_sessions, "READ_BYTES_PER_CHECK", 1)
     write_ticks(tmp_path / "s", starved(400)).close()
     session = LiveSession(tmp_path / "s")
     for _ in range(3):  # Each look halves the samples.

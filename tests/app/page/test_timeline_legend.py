@@ -22,7 +22,7 @@ def labels(run: RunResult) -> list[str]:
 
 
 def test_the_legend_names_every_drawn_colour_largest_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "dark", lambda: False)
+    monkeypatch.setattr(frame, "is_dark", lambda: False)
     names = labels(run_of(ledger=LEDGER))
     assert names == [
         "Lost time", "host waits for a result (sync)", "copy not overlapped", "gaps between kernels", "Python on the host", "kernel launches",

@@ -21,7 +21,7 @@ SCREENS = ("verdict", "timeline", "idle", "work", "efficiency", "ranks", "memory
 def test_a_screen_stores_missing_sums_of_a_large_recording(
     screen: str, loop: str, app_data: DataFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sawtooth.analysis.derive.screen_sums.FEW_EVENTS", 0)
+    monkeypatch.setattr("sawtooth.analysis.derive.screen_sums.MAX_EVENTS_WITHOUT_SUMS", 0)
     (trace,) = app_data.read_manifest(loop).traces
     assert words_of(opened(screen, loop))
     assert sums_file(ensure_derived(app_data, trace.id)).exists()

@@ -59,5 +59,5 @@ def _estimated(result: RunResult) -> RunResult:
     best = replace(result.lead.best, source="telemetry", reading=Reading(100.0, trust="caution", low=90.0, high=110.0))
     lead = replace(result.lead, best=best)
     changed = replace(result, ranks=[lead], lead=lead)
-    assert headline.about_now(changed) == fmt.ABOUT
+    assert headline.about_now(changed) == fmt.APPROXIMATELY
     return changed

@@ -14,7 +14,13 @@ import uvicorn
 from starlette.applications import Starlette
 
 from sawtooth.app.server.log_lines import RepeatFilter
-from sawtooth.app.server.slow_clients import CROWDED, CROWDED_HEAD_SECONDS, HEAD_SECONDS, end_waiting, running_servers
+from sawtooth.app.server.slow_clients import (
+    CROWDED_CONNECTIONS,
+    CROWDED_HEAD_SECONDS,
+    HEAD_SECONDS,
+    end_waiting,
+    running_servers,
+)
 from tests.support.servers import start_server, without_bundled
 
 
@@ -60,7 +66,7 @@ def test_log_lines_caused_from_outside_are_limited_and_counted() -> None:
 
 
 def test_idle_connections_close_soon_if_many_are_open():
-    silent, busy = [Connection() for _ in range(CROWDED)], Connection(False)
+    silent, busy = [Connection() for _ in range(CROWDED_CONNECTIONS)], Connection(False)
     waiting = end_waiting([*silent, busy], {}, 100.0)
     assert not any(one.closed for one in silent)
     assert end_waiting([*silent, busy], waiting, 100.0 + CROWDED_HEAD_SECONDS) == {}

@@ -220,7 +220,7 @@ def test_the_picture_has_the_remaining_parts_of_every_choice() -> None:
         result,
         stairs,
         staircase.CostFacts(),
-        [staircase.Measured("after", "compare?a=1&b=2", StairStep(26.0, None, None, (("idle", "host_sync", 26.0),)), 2)],
+        [staircase.MeasuredChoice("after", "compare?a=1&b=2", StairStep(26.0, None, None, (("idle", "host_sync", 26.0),)), 2)],
     )
     labels = [kind["label"] for kind in drawn["kinds"]]
     assert set(drawn["states"]) == {"0", "1", "2", "3"} and drawn["first"] == 3

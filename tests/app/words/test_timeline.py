@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from sawtooth.analysis.tables.timeline import InView, TimelineSpan
+from sawtooth.analysis.tables.timeline import TimelineSpan, ViewSums
 from sawtooth.app.words import causes, timeline
 from tests.support.run_results import run_of
 
@@ -26,7 +26,7 @@ COUNTED = [TimelineSpan(100, 200), TimelineSpan(200, 300)]
     ],
 )
 def test_a_cause_includes_copies_during_its_lost_time(view: TimelineSpan, where: str) -> None:
-    most = timeline.most_lost(InView(0.65, LOST), view, COUNTED, {})
+    most = timeline.most_lost(ViewSums(0.65, LOST), view, COUNTED, {})
     assert most is not None
     assert most.sentence.replace("\xa0", " ") == "the host waiting for a result (sync): 122 ms"
     assert most.remark.replace("\xa0", " ") == f"122 ms lost{where}, 70.0 ms of it copying"
@@ -34,7 +34,7 @@ def test_a_cause_includes_copies_during_its_lost_time(view: TimelineSpan, where:
 
 def test_unexplained_copies_and_idle_time_are_separate() -> None:
     lost = (("exposed_memcpy", "unattributed", 4.0), ("idle", "unattributed", 3.0), ("idle", "host_sync", 2.0))
-    most = timeline.most_lost(InView(0.9, lost), COUNTED[0], COUNTED, {})
+    most = timeline.most_lost(ViewSums(0.9, lost), COUNTED[0], COUNTED, {})
     assert most is not None
     assert most.sentence.replace("\xa0", " ") == "copies not overlapped by compute: 4.00 ms"
     assert most.remark.replace("\xa0", " ") == "4.00 ms lost, part of its busy time"
@@ -62,5 +62,5 @@ def test_python_inside_the_optimizer_gets_no_advice_on_logging(phase: str | None
 
 
 def test_without_causes_no_cause_is_named() -> None:
-    assert timeline.most_lost(InView(0.9, (("idle", None, 4.0),)), COUNTED[0], COUNTED, {}) is None
-    assert timeline.most_lost(InView(1.0, ()), COUNTED[0], COUNTED, {}) is None
+    assert timeline.most_lost(ViewSums(0.9, (("idle", None, 4.0),)), COUNTED[0], COUNTED, {}) is None
+    assert timeline.most_lost(ViewSums(1.0, ()), COUNTED[0], COUNTED, {}) is None

@@ -10,13 +10,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ..inside import Inside
+    from ..inside import TrialState
 
 FROZEN, EVERY = "gc-frozen", "gc-every-n-steps"
 BEGIN_AFTER, PROVEN_AFTER = 2, 4  # The change begins and is proven after this many steps.
 
 
-def _watch(module: ModuleType, inside: Inside) -> None:
+def _watch(module: ModuleType, inside: TrialState) -> None:
     if inside.values(FROZEN) is not None:
         inside.after_step(BEGIN_AFTER, gc.collect)
         inside.after_step(BEGIN_AFTER, gc.freeze)
@@ -27,7 +27,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
         _collect_every(int(values["steps"]), int(values["steps"]), inside)
 
 
-def _collect_every(steps: int, next_step: int, inside: Inside) -> None:
+def _collect_every(steps: int, next_step: int, inside: TrialState) -> None:
     def collect() -> None:
         gc.collect()
         _collect_every(steps, next_step + steps, inside)
@@ -35,12 +35,12 @@ def _collect_every(steps: int, next_step: int, inside: Inside) -> None:
     inside.after_step(next_step, collect)
 
 
-def _prove_frozen(inside: Inside) -> None:
+def _prove_frozen(inside: TrialState) -> None:
     if frozen := gc.get_freeze_count():
         inside.notes.note_proof(FROZEN, f"{frozen} objects are frozen after {PROVEN_AFTER} steps.")
 
 
-def _prove_off(inside: Inside) -> None:
+def _prove_off(inside: TrialState) -> None:
     if not gc.isenabled():
         inside.notes.note_proof(EVERY, f"Automatic collection is off after {PROVEN_AFTER} steps.")
 

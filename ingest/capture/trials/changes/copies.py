@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..inside import Inside
+    from ..inside import TrialState
 
 NON_BLOCKING = "non-blocking-copies"
 _PINNED_TENSORS: dict[int, Any] = {}  # weak references to the pinned tensors of batches, by id
 
 
-def _watch_batches(module: ModuleType, inside: Inside) -> None:
+def _watch_batches(module: ModuleType, inside: TrialState) -> None:
     if inside.values(NON_BLOCKING) is None:
         return
     owner = module._BaseDataLoaderIter
@@ -44,14 +44,14 @@ def _remember(batch: Any) -> None:
             _remember(part)
 
 
-def _watch_tensors(module: ModuleType, inside: Inside) -> None:
+def _watch_tensors(module: ModuleType, inside: TrialState) -> None:
     if inside.values(NON_BLOCKING) is None:
         return
     for name in ("to", "cuda"):
         _watch_copy(module.Tensor, name, inside)
 
 
-def _watch_copy(owner: Any, name: str, inside: Inside) -> None:
+def _watch_copy(owner: Any, name: str, inside: TrialState) -> None:
     original = getattr(owner, name)
 
     def copy(tensor: Any, /, *arguments: Any, **named: Any) -> Any:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..inside import Inside
+    from ..inside import TrialState
 
 THREADS, SEGMENTS = "omp-threads", "expandable-segments"
 PROVEN_AFTER = 3  # number of steps
@@ -30,12 +30,12 @@ def variables(changes: Mapping[str, Mapping[str, Any]], before: Mapping[str, str
     return added
 
 
-def _watch(module: ModuleType, inside: Inside) -> None:
+def _watch(module: ModuleType, inside: TrialState) -> None:
     if inside.values(THREADS) is not None or inside.values(SEGMENTS) is not None:
         inside.after_step(PROVEN_AFTER, lambda: _prove(inside))
 
 
-def _prove(inside: Inside) -> None:
+def _prove(inside: TrialState) -> None:
     torch = sys.modules["torch"]
     values = inside.values(THREADS)
     if values is not None and torch.get_num_threads() == int(values["threads"]):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..patching import change_arguments
 
 if TYPE_CHECKING:
-    from ..inside import Inside
+    from ..inside import TrialState
 
 WORKERS, PINNED, PERSISTENT, PREFETCH, BATCH = (
     "loader-workers",
@@ -50,7 +50,7 @@ HANDLE_MODULES = (
 MAX_VALUES, MAX_DEPTH = 200, 3
 
 
-def _watch(module: ModuleType, inside: Inside) -> None:
+def _watch(module: ModuleType, inside: TrialState) -> None:
     def change(loader: Any, arguments: dict[str, Any]) -> list[str]:
         why = refusal(module, arguments)
         arguments["_refusal"] = why
@@ -99,18 +99,18 @@ def _set(arguments: dict[str, Any], slug: str, **values: Any) -> list[str]:
     return [slug]
 
 
-def _refused(inside: Inside, slug: str, why: str | None) -> bool:
+def _refused(inside: TrialState, slug: str, why: str | None) -> bool:
     if why is not None:
         inside.notes.note_refusal(slug, why)
     return why is not None
 
 
-def _watch_iterators(module: ModuleType, inside: Inside) -> None:
+def _watch_iterators(module: ModuleType, inside: TrialState) -> None:
     for owner, prove in ((module._BaseDataLoaderIter, _prove_pinned), (module._MultiProcessingDataLoaderIter, _prove_workers)):
         _watch_begin(owner, prove, inside)
 
 
-def _watch_begin(owner: Any, prove: Callable[[Any, Inside], None], inside: Inside) -> None:
+def _watch_begin(owner: Any, prove: Callable[[Any, TrialState], None], inside: TrialState) -> None:
     original = owner.__init__
 
     def begin(iterator: Any, /, *arguments: Any, **named: Any) -> None:
@@ -120,12 +120,12 @@ def _watch_begin(owner: Any, prove: Callable[[Any, Inside], None], inside: Insid
     owner.__init__ = begin
 
 
-def _prove_pinned(iterator: Any, inside: Inside) -> None:
+def _prove_pinned(iterator: Any, inside: TrialState) -> None:
     if inside.values(PINNED) is not None and iterator._pin_memory:
         inside.notes.note_proof(PINNED, "The loader pins the memory of its batches.")
 
 
-def _prove_workers(iterator: Any, inside: Inside) -> None:
+def _prove_workers(iterator: Any, inside: TrialState) -> None:
     living = sum(worker.is_alive() for worker in iterator._workers)
     values = inside.values(WORKERS)
     if values is not None and living == int(values["workers"]):

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 from ..patching import change_arguments
 
 if TYPE_CHECKING:
-    from ..inside import Inside
+    from ..inside import TrialState
 
 FUSED, FOREACH = "fused-optimizer", "foreach-optimizer"
 UPDATE_FUNCTIONS = {"_fused_": FUSED, "_multi_tensor_": FOREACH, "_single_tensor_": "one by one"}
 
 
-def _watch(module: ModuleType, inside: Inside) -> None:
+def _watch(module: ModuleType, inside: TrialState) -> None:
     base = module.Optimizer
     for kind in {id(kind): kind for kind in vars(module).values() if isinstance(kind, type)}.values():
         if issubclass(kind, base) and kind is not base and "__init__" in vars(kind):
             _watch_kind(kind, inside)
 
 
-def _watch_kind(kind: type, inside: Inside) -> None:
+def _watch_kind(kind: type, inside: TrialState) -> None:
     accepts = [name for name in ("fused", "foreach") if name in inspect.signature(kind.__init__).parameters]  # type: ignore[misc]
 
     def change(optimizer: Any, arguments: dict[str, Any]) -> list[str]:
@@ -63,7 +63,7 @@ def _watch_kind(kind: type, inside: Inside) -> None:
         _note_first_call(sys.modules[kind.__module__], name, kind, inside)
 
 
-def _note_first_call(module: ModuleType, name: str, kind: type, inside: Inside) -> None:
+def _note_first_call(module: ModuleType, name: str, kind: type, inside: TrialState) -> None:
     """Note the first call of a function with which an optimizer can update, then restore the function."""
     original = getattr(module, name)
     slug = next(slug for start, slug in UPDATE_FUNCTIONS.items() if name.startswith(start))

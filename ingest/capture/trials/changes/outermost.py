@@ -14,7 +14,7 @@ from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..inside import Inside
+    from ..inside import TrialState
 
 COMPILE, GRAPHS, LAYOUT, AUTOCAST = "compile", "compile-cuda-graphs", "channels-last", "bf16-autocast"
 NO_CONVOLUTION = "The model has no two-dimensional convolution."
@@ -24,7 +24,7 @@ COMPILED_AFTER = 1
 REPLAYED_AFTER = 6  # CUDA graphs are proven after this many steps. They are replayed from the third compiled step on.
 
 
-def _watch(module: ModuleType, inside: Inside) -> None:
+def _watch(module: ModuleType, inside: TrialState) -> None:
     """Patch ``Module.__call__`` until the end of the first step; ``module`` is torch.nn.modules.module."""
     owner = module.Module
     original = owner.__call__
@@ -51,7 +51,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
     inside.after_step(1, restore)
 
 
-def _change(model: Any, inside: Inside) -> None:
+def _change(model: Any, inside: TrialState) -> None:
     torch = sys.modules["torch"]
     first = next(model.parameters(), None)
     compiled = any(part._compiled_call_impl is not None or type(part).__name__ == "OptimizedModule" for part in model.modules())
@@ -92,7 +92,7 @@ def _compile(model: Any, **options: Any) -> None:
     model._compiled_call_impl = torch.compile(call, **options)
 
 
-def _prove_compiled(inside: Inside) -> None:
+def _prove_compiled(inside: TrialState) -> None:
     graphs = sys.modules["torch._dynamo.utils"].counters["stats"]["unique_graphs"]
     if graphs:
         inside.notes.note_proof(COMPILE, f"Dynamo compiled {graphs} graph{'s' if graphs > 1 else ''}.")
@@ -105,7 +105,7 @@ def _prove_compiled(inside: Inside) -> None:
             inside.notes.note_refusal(GRAPHS, "torch.compile recorded no CUDA graph.")
 
 
-def to_channels_last(model: Any, inside: Inside) -> None:
+def to_channels_last(model: Any, inside: TrialState) -> None:
     """Change the weights of convolutions to channels-last, if the trial requests it."""
     if inside.values(LAYOUT) is None:
         return
@@ -133,7 +133,7 @@ def _is_channels_last(convolution: Any, torch: Any) -> bool:
     return bool(convolution.weight.is_contiguous(memory_format=torch.channels_last))
 
 
-def _autocast(model: Any, device: str, torch: Any, inside: Inside) -> None:
+def _autocast(model: Any, device: str, torch: Any, inside: TrialState) -> None:
     forward = model.forward
 
     def in_bf16(*arguments: Any, **named: Any) -> Any:

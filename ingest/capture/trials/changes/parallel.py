@@ -13,7 +13,7 @@ from ..patching import change_arguments
 from .outermost import to_channels_last
 
 if TYPE_CHECKING:
-    from ..inside import Inside
+    from ..inside import TrialState
 
 BUCKET, VIEW, STATIC = "ddp-bucket-size", "ddp-gradient-views", "ddp-static-graph"
 MIB = 1 << 20
@@ -21,7 +21,7 @@ MIB = 1 << 20
 PROVEN_AFTER = 3
 
 
-def _watch(module: ModuleType, inside: Inside) -> None:
+def _watch(module: ModuleType, inside: TrialState) -> None:
     def change(model: Any, arguments: dict[str, Any]) -> list[str]:
         slugs = []
         if (values := inside.values(BUCKET)) is not None:
@@ -46,7 +46,7 @@ def _watch(module: ModuleType, inside: Inside) -> None:
     change_arguments(module.DistributedDataParallel, inside, change, after)
 
 
-def _prove(ddp: Any, inside: Inside) -> None:
+def _prove(ddp: Any, inside: TrialState) -> None:
     logged = ddp._get_ddp_logging_data()
     values = inside.values(BUCKET)
     if values is not None and logged.get("bucket_cap_bytes") == int(values["mb"] * MIB):

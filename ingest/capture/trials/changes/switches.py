@@ -12,33 +12,33 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..inside import Inside
+    from ..inside import TrialState
 
-ANOMALY, CUDNN_SEARCH, ANY_ALGORITHM, TF32, ATTENTION = (
+ANOMALY, CUDNN_BENCHMARK, DETERMINISTIC_OFF, TF32, ATTENTION = (
     "anomaly-detection-off",
     "cudnn-benchmark",
     "deterministic-off",
     "tf32",
     "attention-backends",
 )
-SET_AFTER, PROVEN_AFTER = 1, 3  # The settings are changed and proven after this many steps.
+SET_AFTER_STEPS, CHECKED_AFTER_STEPS = 1, 3  # The settings are changed and proven after this many steps.
 TF32_SINCE = 8  # The first GPUs with TF32 have this major compute capability.
 NO_TF32 = "This device has no TF32."
 ATTENTION_KERNELS = ("flash", "mem_efficient", "cudnn")
 
 
-def _watch(module: ModuleType, inside: Inside) -> None:
+def _watch(module: ModuleType, inside: TrialState) -> None:
     """Set and prove the settings after their steps; ``module`` is torch.optim.optimizer."""
-    inside.after_step(SET_AFTER, lambda: _set(inside))
-    inside.after_step(PROVEN_AFTER, lambda: _prove(inside))
+    inside.after_step(SET_AFTER_STEPS, lambda: _set(inside))
+    inside.after_step(CHECKED_AFTER_STEPS, lambda: _prove(inside))
 
 
-def _set(inside: Inside) -> None:
+def _set(inside: TrialState) -> None:
     torch = sys.modules["torch"]
     inside.notes.note_seen("settings", **_settings(torch))
-    if inside.values(CUDNN_SEARCH) is not None:
+    if inside.values(CUDNN_BENCHMARK) is not None:
         torch.backends.cudnn.benchmark = True
-    if inside.values(ANY_ALGORITHM) is not None:
+    if inside.values(DETERMINISTIC_OFF) is not None:
         torch.use_deterministic_algorithms(False)
         torch.backends.cudnn.deterministic = False
     if inside.values(TF32) is not None:
@@ -67,11 +67,11 @@ def _enabled(torch: Any, kernel: str) -> bool:
     return bool(getattr(torch.backends.cuda, f"{kernel}_sdp_enabled", lambda: True)())
 
 
-def _prove(inside: Inside) -> None:
+def _prove(inside: TrialState) -> None:
     settings = _settings(sys.modules["torch"])
     facts: tuple[tuple[str, bool, str], ...] = (
-        (CUDNN_SEARCH, settings["search"] and settings["cuda"], "torch.backends.cudnn.benchmark is True after three steps."),
-        (ANY_ALGORITHM, not settings["deterministic"], "Deterministic algorithms are off after three steps."),
+        (CUDNN_BENCHMARK, settings["search"] and settings["cuda"], "torch.backends.cudnn.benchmark is True after three steps."),
+        (DETERMINISTIC_OFF, not settings["deterministic"], "Deterministic algorithms are off after three steps."),
         (
             TF32,
             settings["precision"] == "high" and settings["cuda"],
@@ -88,7 +88,7 @@ def _prove(inside: Inside) -> None:
             inside.notes.note_proof(slug, proof)
 
 
-def _watch_anomaly(module: ModuleType, inside: Inside) -> None:
+def _watch_anomaly(module: ModuleType, inside: TrialState) -> None:
     """Turn off anomaly detection, however it is turned on; ``module`` is torch.autograd.anomaly_mode."""
 
     def patch(owner: Any, name: str) -> None:
@@ -105,7 +105,7 @@ def _watch_anomaly(module: ModuleType, inside: Inside) -> None:
     patch(module.detect_anomaly, "__enter__")
 
 
-def _turn_anomaly_off(inside: Inside) -> None:
+def _turn_anomaly_off(inside: TrialState) -> None:
     torch = sys.modules["torch"]
     if not torch.is_anomaly_enabled():
         return

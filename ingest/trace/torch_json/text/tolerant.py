@@ -31,7 +31,7 @@ class TolerantResult(NamedTuple):
     cut_off: bool = False  # True if the last event lacks its end.
 
 
-class _Joined(NamedTuple):
+class _JoinedEvent(NamedTuple):
     """An event that may span several borders."""
 
     border: int  # The event ends at the border with this index.
@@ -81,22 +81,22 @@ class TolerantReader:
     def _may_go_on(self, start: int) -> bool:
         return not self._more or len(self._text) - start < self._event_bytes
 
-    def _joined(self, start: int, first: int) -> _Joined:
+    def _joined(self, start: int, first: int) -> _JoinedEvent:
         """Decode the event from ``start``, repaired if needed, across the borders inside it."""
         for last in range(first, min(len(self._ends), first + MAX_JOINS)):
             piece = without_lead(self._text[start : self._ends[last]])
             if piece.startswith(b"]"):
-                return _Joined(last, (None, piece[1:]))
+                return _JoinedEvent(last, (None, piece[1:]))
             if (decoded := decode_one(piece)) is not None:
-                return _Joined(last, decoded)
+                return _JoinedEvent(last, decoded)
             repaired, kinds = repair(piece)
             if (decoded := decode_one(repaired)) is not None:
                 for kind in kinds:
                     self._note(f"mended_{kind}", piece)
-                return _Joined(last, decoded)
+                return _JoinedEvent(last, decoded)
             if not is_incomplete(repaired):
-                return _Joined(first, None)
-        return _Joined(last, None, lacks_end=True)
+                return _JoinedEvent(first, None)
+        return _JoinedEvent(last, None, lacks_end=True)
 
     def _skip(self, piece: bytes) -> tuple[Event | None, int]:
         """Return the event at the start of ``piece`` and its length; None and a length for unreadable text."""

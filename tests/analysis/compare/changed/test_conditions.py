@@ -78,7 +78,7 @@ def test_every_different_condition_is_in_the_table_and_mirrored(tmp_path: Path) 
     }
     assert differing(there) == expected
     assert differing(back) == {what: values[::-1] for what, values in expected.items()}
-    assert "The same on both sides: GPU, CUDA version, world size, sequence length" in words.rest(there)
+    assert "The same on both sides: GPU, CUDA version, world size, sequence length" in words.unchanged_conditions(there)
     as_json = {row["what"]: (row["a"], row["b"]) for row in compare_json(there)["conditions"] if row["differs"]}
     assert as_json == expected
     assert {row["what"]: (row["a"], row["b"]) for row in comparison_of(there).also_differs} == expected
@@ -116,7 +116,7 @@ def test_the_loader_shows_the_batch_size_if_no_shape_does(tmp_path: Path) -> Non
 
     comparison = compare(of("a", 64), of("b", 512))
     assert differing(comparison)["Batch size of the loader"] == ("64", "512")
-    assert "batch size" not in words.rest(comparison)
+    assert "batch size" not in words.unchanged_conditions(comparison)
 
 
 def test_several_runs_of_a_side_show_all_their_values() -> None:

@@ -136,7 +136,7 @@ def test_the_interval_equals_a_slow_one(a, b):
 def test_resamples_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
     a, b = [drawn(30, 1)], [drawn(30, 2)]
     whole = median_change_interval(a, b, resamples=100)
-    monkeypatch.setattr(statistics, "VALUES_AT_ONCE", 90)  # three at a time
+    monkeypatch.setattr(statistics, "RESAMPLED_VALUES_PER_BATCH", 90)  # three at a time
     assert median_change_interval(a, b, resamples=100) == whole
 
 
@@ -148,7 +148,7 @@ def test_with_one_step_per_side_the_block_is_the_series():
 
 def test_long_series_are_thinned_evenly():
     long = np.arange(2001.0)
-    assert statistics._thin(long[:2000]) is not None and len(statistics._thin(long[:2000])) == 2000
-    thinned = statistics._thin(long)
+    assert statistics._thinned(long[:2000]) is not None and len(statistics._thinned(long[:2000])) == 2000
+    thinned = statistics._thinned(long)
     assert len(thinned) == 2000 and thinned[0] == 0 and thinned[-1] == 2000
     assert np.diff(thinned).max() <= 2

@@ -22,7 +22,7 @@ def painted(rows, window):
 @given(ops, st.integers(0, 100), st.integers(1, 150))
 def test_owners_sum_to_the_window(rows, begin, length):
     window = union([begin], [begin + length])
-    owned = ledger.owned(painted(rows, window), window)
+    owned = ledger.owner_ns(painted(rows, window), window)
     assert sum(owned.values()) == length
     busy = union([r[0] for r in rows], [r[0] + r[1] for r in rows])
     covered = sum(max(0, min(e, begin + length) - max(s, begin)) for s, e in zip(busy.starts, busy.ends, strict=True))
@@ -45,7 +45,7 @@ def test_the_hull_of_operations_and_window_is_painted():
 def test_empty_ledger_has_no_segments():
     parts = painted([], union([], []))
     assert len(parts.starts) == len(parts.ends) == len(parts.owner) == 0
-    assert ledger.owned(parts, union([], [])) == dict.fromkeys(OWNER_KEYS, 0)
+    assert ledger.owner_ns(parts, union([], [])) == dict.fromkeys(OWNER_KEYS, 0)
 
 
 def test_priority_by_hand():
@@ -53,6 +53,6 @@ def test_priority_by_hand():
     # tensor 10, other 10–15 = 5, exposed communication 15–20 = 5, exposed copy 20–25 = 5, idle 25–30 = 5.
     rows = [(0, 10, TENSOR), (5, 10, OTHER), (12, 8, COMM), (18, 7, MEMCPY)]
     window = union([0], [30])
-    assert ledger.owned(painted(rows, window), window) == {
+    assert ledger.owner_ns(painted(rows, window), window) == {
         "tensor_core_compute": 10, "other_compute": 5, "memset": 0, "exposed_comm": 5, "exposed_memcpy": 5, "idle": 5,
     }  # fmt: skip

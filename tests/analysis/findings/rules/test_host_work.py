@@ -57,7 +57,7 @@ def test_a_small_batch_is_recognised_by_its_gpu_work(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(launches, "searching_convolutions", lambda given: SimpleNamespace(count=0))
     monkeypatch.setattr(launches, "plan_builds", lambda given: SimpleNamespace(count=0))
     monkeypatch.setattr(launches, "host_grows_with_batch", lambda given: False)
-    monkeypatch.setattr(launches, "acting", lambda given: None)
+    monkeypatch.setattr(launches, "acting_passes", lambda given: None)
     monkeypatch.setattr(RuleContext, "launches", SimpleNamespace(launched_in_backward=lambda: [7]))
     run = run_of(
         ledger=[("other_compute", None, 1_000_000, 1.0), ("idle", "launch_bound", 6_000_000, 4.2)], best_ms=4.0, source="user"

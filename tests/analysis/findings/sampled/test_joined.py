@@ -11,7 +11,7 @@ from sawtooth.analysis.findings.sampled.joined import statements
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
-from sawtooth.analysis.telemetry.signal.steady import Steady
+from sawtooth.analysis.telemetry.signal.steady import SteadyPart
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.analysis.telemetry.troughs import Troughs
 from tests.support.run_results import finding_of, run_of
@@ -23,7 +23,7 @@ SAMPLES = "b" * 16
 def sampled(works: float, device: int = 0, period_s: float | None = None) -> DeviceTelemetry:
     return DeviceTelemetry(
         recording_id=SAMPLES, device=device, name=None, uuid=None, first_ns=0, last_ns=1, period_s={"util_pct": 1.0}, coverage=1.0,
-        steady=Steady(None, None, "x"), means={"util_pct": works}, memory_peak_bytes=None, memory_total_bytes=None, signal=None,
+        steady=SteadyPart(None, None, "x"), means={"util_pct": works}, memory_peak_bytes=None, memory_total_bytes=None, signal=None,
         signal_column=None, sawtooth=Sawtooth(period_s, None, None), phases=(), throttling=(),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.ranks.stragglers.sentences import who, why
+from sawtooth.analysis.ranks.stragglers.sentences import straggler_cause, straggler_name
 from sawtooth.analysis.run.job import Straggler
 
 
@@ -37,7 +37,7 @@ HOSTS: list[Any] = [SimpleNamespace(device=0, trace=SimpleNamespace(source_name=
     ],
 )
 def test_late_rank_is_named_by_number_or_distinguishing_property(straggler: Straggler, ranks: list[Any], name: str) -> None:
-    assert who(straggler, ranks) == name
+    assert straggler_name(straggler, ranks) == name
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_late_rank_is_named_by_number_or_distinguishing_property(straggler: Stra
 def test_reasons_use_singular_or_plural(
     kind: Any, ranks: tuple[int, ...], reason: str | None, ratio: float | None, words: str | None
 ) -> None:
-    assert why(Straggler(kind, ranks, ranks, "node0", reason, ratio, 1.0, 1.0)) == words
+    assert straggler_cause(Straggler(kind, ranks, ranks, "node0", reason, ratio, 1.0, 1.0)) == words

@@ -17,7 +17,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.diagnosis import device_samples
 from sawtooth.analysis.telemetry.diagnosis.device_samples import DeviceSamples
 from sawtooth.analysis.telemetry.diagnosis.diagnose import diagnose
-from sawtooth.analysis.telemetry.diagnosis.unseen import unseen
+from sawtooth.analysis.telemetry.diagnosis.not_observable import not_observable
 from sawtooth.app.reports import html, text
 from sawtooth.app.words.headline import below, headline
 from sawtooth.app.words.telemetry import busiest
@@ -82,9 +82,9 @@ def test_missing_columns_are_listed_as_not_checked(hot: RunResult) -> None:
 def test_advice_names_tools_for_these_gpus() -> None:
     (gpu,) = host(3, gpus=1, seconds=60)
     bare = DeviceSamples(0, "NVIDIA Jetson", gpu.times, {"util_pct": gpu.values["util_pct"]})
-    of_jetson = {entry.kind: entry.reason for entry in unseen([bare])}
+    of_jetson = {entry.kind: entry.reason for entry in not_observable([bare])}
     assert "nvidia-smi" not in str(of_jetson) and not {"narrow-pcie-link", "memory-errors", "xid-error"} & of_jetson.keys()
-    of_amd = {entry.kind: entry.reason for entry in unseen([replace(bare, name="AMD GPU")])}
+    of_amd = {entry.kind: entry.reason for entry in not_observable([replace(bare, name="AMD GPU")])}
     assert of_amd["memory-errors"] == "the samples have no ECC counters: record amd-smi metric --ecc" and "nvidia" not in str(
         of_amd
     )

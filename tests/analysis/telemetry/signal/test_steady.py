@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sawtooth.analysis.telemetry.phases import phases, throttle_bands
 from sawtooth.analysis.telemetry.signal.means import mean_over, weighted_mean
 from sawtooth.analysis.telemetry.signal.steady import (
-    Steady,
+    SteadyPart,
     _whole_periods,
     _without_odd_levels,
     find_steady,
@@ -170,18 +170,18 @@ def test_means_are_weighted_by_time_without_gaps() -> None:
     # 0 s … 1 s at 10 %, a gap of 9 s, then 1 s at 50 %: the gap has the weight of one period, not of nine seconds.
     times = START_NS + np.array([0, 250, 500, 750, 1000, 10_000, 10_250, 10_500, 10_750, 11_000], np.int64) * 1_000_000
     values = np.array([10.0] * 5 + [50.0] * 5)
-    whole = Steady(int(times[0]) - 1, int(times[-1]))
+    whole = SteadyPart(int(times[0]) - 1, int(times[-1]))
     assert weights_ns(times).tolist() == [250_000_000] * 10
     assert weighted_mean(times, values, whole) == 30
     assert weighted_mean(np.repeat(times, 3), np.repeat(values, 3), whole) == 30  # samples given twice change nothing
     # Slow samples weigh more: 1 s at 0, then 3 s at 100.
     slow = START_NS + np.array([0, 1, 4], np.int64) * 10**9
-    assert weighted_mean(slow, np.array([0.0, 0.0, 100.0]), Steady(int(slow[0]), int(slow[-1]))) == 75
+    assert weighted_mean(slow, np.array([0.0, 0.0, 100.0]), SteadyPart(int(slow[0]), int(slow[-1]))) == 75
 
 
 def test_samples_under_the_profiler_are_left_out() -> None:
     times, values = series((10, 50), (5, 100), (10, 50))
-    whole = Steady(int(times[0]) - 1, int(times[-1]))
+    whole = SteadyPart(int(times[0]) - 1, int(times[-1]))
     window = (int(times[100]) - 50_000_000, int(times[149]) + 1)
     assert weighted_mean(times, values, whole, [window]) == 50
 
@@ -237,7 +237,7 @@ def test_clock_that_jumps_by_years_needs_no_memory() -> None:
     """Levels of half-second parts over 36 years would take 25 GB."""
     times = START_NS + np.arange(60, dtype=np.int64) * 10**8
     times[30:] += 36 * 365 * 86_400 * 10**9
-    part = Steady(int(times[0]), int(times[-1]), runs_ns=(int(times[0]), int(times[-1])))
+    part = SteadyPart(int(times[0]), int(times[-1]), runs_ns=(int(times[0]), int(times[-1])))
     tracemalloc.start()
     _without_odd_levels(times, np.where(np.arange(60) % 7 < 5, 90.0, 80.0), part)
     most = tracemalloc.get_traced_memory()[1]

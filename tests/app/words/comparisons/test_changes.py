@@ -225,7 +225,7 @@ def test_growing_and_shrinking_parts_are_described_separately():
         side(run_of(n * 16, ledger=rows, source="user"), steps=[ms, ms] * 10)
         for n, rows, ms in (("a", before, 10.0), ("b", after, 31.0))
     )
-    assert words.why(compare(a, b)) == (
+    assert words.main_part(compare(a, b)) == (
         "Other compute grew by 25.0\u00a0ms, other parts grew by 4.00\u00a0ms, and the rest fell by 8.00\u00a0ms."
     )
 

@@ -41,7 +41,7 @@ def test_evidence_of_the_cause_in_the_later_profile_is_named():
     title, fix = "Memory is fragmented (2 of 7 GB free): the allocator asks again", "Use expandable segments."
     finding = Finding("allocator-churn", "warning", title, act(fix), "high", 0.8, explains=Explains(("allocator",)))
     comparison = compare(stretch("a", 1000, allocator_ms=0.0), stretch("b", 40_000, allocator_ms=0.8, findings=[finding]))
-    assert profiles_of_one_run.why(comparison).endswith(f"per step: {title}. {fix}")
+    assert profiles_of_one_run.why_longer(comparison).endswith(f"per step: {title}. {fix}")
 
 
 @pytest.mark.parametrize(
@@ -54,4 +54,4 @@ def test_evidence_of_the_cause_in_the_later_profile_is_named():
     ],
 )
 def test_without_evidence_no_cause_is_named(later):
-    assert profiles_of_one_run.why(compare(stretch("a", 1000, allocator_ms=0.0), later)) is None
+    assert profiles_of_one_run.why_longer(compare(stretch("a", 1000, allocator_ms=0.0), later)) is None

@@ -62,7 +62,7 @@ def test_workers_in_a_tag_are_the_loader_workers(tag: str) -> None:
 
 def test_an_interval_of_80_percent_is_the_inner_part_of_the_interval_of_95_percent() -> None:
     # The logarithm has a standard deviation of 0.1 below and 0.2 above; the quantiles are 1.95996 and 1.28155.
-    low, high = intervals.narrowed(5.0, 5.0 * math.exp(-0.195996), 5.0 * math.exp(0.391993))
+    low, high = intervals.interval_80(5.0, 5.0 * math.exp(-0.195996), 5.0 * math.exp(0.391993))
     assert low == pytest.approx(5.0 * math.exp(-0.128155), rel=1e-4)
     assert high == pytest.approx(5.0 * math.exp(0.256310), rel=1e-4)
 

@@ -111,10 +111,10 @@ def test_a_failing_py_spy_is_reported_with_the_reason(error: str, sentence: str,
     program = tmp_path / "py-spy"
     program.write_text(f"#!/bin/sh\necho '{error}' >&2\nexit 1\n")
     program.chmod(0o755)
-    spying = stacks.Stacks(os.getpid(), tmp_path, str(program))
+    spying = stacks.StackReader(os.getpid(), tmp_path, str(program))
     time.sleep(0.1)
     assert sentence in spying.end()[0]
-    assert stacks.Stacks(os.getpid(), tmp_path, str(tmp_path / "missing")).end() == [stacks.INSTALL]
+    assert stacks.StackReader(os.getpid(), tmp_path, str(tmp_path / "missing")).end() == [stacks.INSTALL]
 
 
 def test_a_process_without_a_hook_is_only_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_process_without_a_hook_is_only_sampled(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(telemetry.sampler_process, "wait_for_start", lambda process, live, limit_s: True)
     monkeypatch.setattr(
         telemetry.sampler_process,
-        "take_session",
+        "stop_and_write",
         lambda process, live, target: target.write_text('{"k":"tick","g":[],"h":{}}\n') and None,
     )
     monkeypatch.setattr(stacks, "installed_program", lambda: None)

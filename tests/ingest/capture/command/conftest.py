@@ -11,9 +11,9 @@ from sawtooth.ingest.capture.command import telemetry
 def sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the sampler by one that has taken a sample, on every machine."""
 
-    def take_session(_process: object, _live: Path, target: Path) -> None:
+    def stop_and_write(_process: object, _live: Path, target: Path) -> None:
         target.write_text("{}\n")
 
     monkeypatch.setattr(telemetry.sampler_process, "start_sampler", lambda live, *more: object())
     monkeypatch.setattr(telemetry.sampler_process, "wait_for_start", lambda process, live, limit_s: True)
-    monkeypatch.setattr(telemetry.sampler_process, "take_session", take_session)
+    monkeypatch.setattr(telemetry.sampler_process, "stop_and_write", stop_and_write)

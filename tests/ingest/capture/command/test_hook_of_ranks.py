@@ -8,7 +8,7 @@ import pytest
 from sawtooth.ingest.capture.command.hook import UNSHARED_START_STEP, Hook
 from sawtooth.ingest.capture.command.loop_times import MIN_STEPS_BEFORE_PROFILE
 from sawtooth.ingest.capture.command.recorded_runs import runs_to_pack
-from sawtooth.ingest.capture.command.settings import BY_ITSELF, HookSettings
+from sawtooth.ingest.capture.command.settings import ONLY_RANK, HookSettings
 from sawtooth.ingest.capture.in_process.rank_agreement import lead_steps
 from tests.support.hooked_loop import MAIN, MS, WARM_UP, HookedLoop
 
@@ -63,7 +63,7 @@ def test_a_rank_recorded_alone_waits_for_no_other(tmp_path: Path) -> None:
     job = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "SAWTOOTH_RUN_FOLDER": str(tmp_path)}
     assert HookSettings.of(job).ranks_here == 2
     # The profile starts at a fixed step, as for ranks that share no folder.
-    assert HookSettings.of(job | {BY_ITSELF: "rank 1"}).ranks_here == 1
+    assert HookSettings.of(job | {ONLY_RANK: "rank 1"}).ranks_here == 1
 
 
 @pytest.mark.usefixtures("several_processes")

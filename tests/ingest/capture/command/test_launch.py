@@ -113,7 +113,7 @@ def test_a_sampler_stopped_during_its_start_is_described_in_words(tmp_path: Path
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert python.stdout is not None and python.stdout.readline()
-    reason = telemetry.sampler_process.take_session(python, tmp_path, tmp_path / "telemetry.jsonl")
+    reason = telemetry.sampler_process.stop_and_write(python, tmp_path, tmp_path / "telemetry.jsonl")
     assert reason == "the training ended before the sampler had started"
 
 

@@ -19,7 +19,7 @@ from sawtooth.ingest.capture.in_process.postponed import (
     OTHER_TOOL,
     REASONS,
     TRACE_ADVICE,
-    Postponed,
+    PostponedProfile,
     delay_message,
 )
 from sawtooth.ingest.capture.in_process.profilers import Profilers, cuda_tool
@@ -94,7 +94,7 @@ def test_the_profile_ends_before_another_profiler_begins() -> None:
 def test_messages_about_another_profiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
     profilers = Profilers()
-    postponed = Postponed(tmp_path, profilers)
+    postponed = PostponedProfile(tmp_path, profilers)
     assert not postponed.must_wait(20)
     postponed.write()
     assert delay_message(tmp_path, profiled=False) is None, "no profile had to wait"
@@ -149,9 +149,9 @@ def test_messages_of_kineto_are_restored_for_another_profiler(monkeypatch: pytes
     monkeypatch.setattr(kineto.ctypes, "CDLL", lambda path: library)
     monkeypatch.setenv(kineto.LOG_LEVEL, "")
     monkeypatch.delenv(kineto.LOG_LEVEL)
-    silence = kineto.Silence()
+    silence = kineto.SilentKineto()
     silence.begin(SimpleNamespace(__file__="torch/__init__.py"))
-    assert os.environ[kineto.LOG_LEVEL] == str(kineto.SILENT)
+    assert os.environ[kineto.LOG_LEVEL] == str(kineto.SILENT_LEVEL)
     if emptied:
         monkeypatch.delenv(kineto.LOG_LEVEL)
     silence.end()
@@ -160,7 +160,7 @@ def test_messages_of_kineto_are_restored_for_another_profiler(monkeypatch: pytes
 
 def test_the_log_level_of_kineto_set_by_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(kineto.LOG_LEVEL, "2")
-    silence = kineto.Silence()
+    silence = kineto.SilentKineto()
     silence.begin(SimpleNamespace(__file__="torch/__init__.py"))
     silence.end()
     assert os.environ[kineto.LOG_LEVEL] == "2"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.capture.command.loop_times import MIN_STEPS_BEFORE_PROFILE
-from sawtooth.ingest.capture.in_process.profile_cost import MIN_KEPT_STEPS, cost_messages
+from sawtooth.ingest.capture.in_process.profile_cost import MIN_PROFILED_STEPS, cost_messages
 from tests.support.hooked_loop import MAIN, WARM_UP, HookedLoop, marks_of
 
 
@@ -68,7 +68,7 @@ def test_a_short_loop_after_the_profiled_one_and_its_return_are_not_profiled(tmp
 
 
 @pytest.mark.parametrize("next_loop", [0, 5, 100])
-@pytest.mark.parametrize("whole_steps", [MIN_KEPT_STEPS - 1, MIN_KEPT_STEPS])
+@pytest.mark.parametrize("whole_steps", [MIN_PROFILED_STEPS - 1, MIN_PROFILED_STEPS])
 def test_a_profile_whose_loop_ends_is_kept_if_it_has_enough_steps(tmp_path: Path, whole_steps: int, next_loop: int) -> None:
     """A profile with three whole steps stays if its loop ends. The profile of a longer loop replaces it."""
     loop = HookedLoop(tmp_path, steps=5)
@@ -78,7 +78,7 @@ def test_a_profile_whose_loop_ends_is_kept_if_it_has_enough_steps(tmp_path: Path
     loop.run(next_loop, 50)
     loop.hook.finish()
     assert [what for what, _ in loop.profiled] == ["start", "stop"] * (2 if next_loop == 100 else 1)
-    stays = whole_steps == MIN_KEPT_STEPS
+    stays = whole_steps == MIN_PROFILED_STEPS
     assert len(list(tmp_path.glob("trace-*"))) == (1 if stays or next_loop == 100 else 0)
     messages = (
         [f"The profile ended after {whole_steps} of 5 steps, because the loop ended."] if stays and next_loop < 100 else []

@@ -22,8 +22,8 @@ from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.files import commit, draft
 from sawtooth.ingest.schema import DataFolder
 
-AT_A_TIME = 16  # Parallel reads, because each read waits several milliseconds for an object store.
-ROWS = 256  # Number of summaries in a row group. They take a few MB in memory.
+PARALLEL_READS = 16  # Parallel reads, because each read waits several milliseconds for an object store.
+ROW_GROUP_SIZE = 256  # Number of summaries in a row group. They take a few MB in memory.
 
 
 def gather(place: Storage, folder: DataFolder) -> str:
@@ -37,18 +37,18 @@ def gather(place: Storage, folder: DataFolder) -> str:
         raise UsageError(f"There are no summaries in {place.url}. Make them with sawtooth map.")
     with draft(folder.recordings) as temporary:
         with (
-            ThreadPoolExecutor(AT_A_TIME) as pool,
+            ThreadPoolExecutor(PARALLEL_READS) as pool,
             pq.ParquetWriter(temporary, SCHEMA, compression="zstd", store_schema=False) as writer,
         ):
             tables = _tables(pool, place, names)
-            while batch := list(islice(tables, ROWS)):
+            while batch := list(islice(tables, ROW_GROUP_SIZE)):
                 writer.write_table(pa.concat_tables(batch))
         name = _hash_of(temporary)
         commit(temporary, folder.summaries_file(name))
     return name
 
 
-def is_whole(path: Path) -> bool:
+def is_intact(path: Path) -> bool:
     """Return whether the bytes of a file that ``gather`` wrote still have the hash in its name."""
     return path.name.startswith(_hash_of(path))
 
@@ -60,7 +60,7 @@ def _hash_of(path: Path) -> str:
 
 def _tables(pool: Executor, place: Storage, names: Iterable[str]) -> Iterator[pa.Table]:
     remaining = iter(names)
-    while batch := list(islice(remaining, ROWS)):
+    while batch := list(islice(remaining, ROW_GROUP_SIZE)):
         yield from map(_unpack, batch, pool.map(place.read, batch))
 
 

@@ -70,14 +70,14 @@ TOOLS_BY_NAME = (
 )
 
 
-class Unseen(NamedTuple):
+class NotObservable(NamedTuple):
     """A kind of observation that the samples cannot show, and the reason."""
 
     kind: Kind
     reason: str
 
 
-def unseen(gpus: Sequence[DeviceSamples]) -> tuple[Unseen, ...]:
+def not_observable(gpus: Sequence[DeviceSamples]) -> tuple[NotObservable, ...]:
     """Return what the samples of a host's GPUs cannot show."""
     if gpus and not any(gpu.enough for gpu in gpus):
         longest = max(gpus, key=lambda gpu: len(gpu.times))
@@ -86,10 +86,12 @@ def unseen(gpus: Sequence[DeviceSamples]) -> tuple[Unseen, ...]:
             f"{'1 sample is' if len(longest.times) == 1 else f'{len(longest.times)} samples over {duration(seconds)} are'} too few; "
             f"at least {MIN_SAMPLES} samples over {MIN_NS / 1e9:.0f} s are needed"
         )
-        return tuple(Unseen(need.kind, reason) for need in NEEDS)
+        return tuple(NotObservable(need.kind, reason) for need in NEEDS)
     tools = _tool_family(gpus)
     return tuple(
-        Unseen(need.kind, ": ".join(filter(None, [f"the samples have no {need.missing}", need.how_to_record.get(tools)])))
+        NotObservable(
+            need.kind, ": ".join(filter(None, [f"the samples have no {need.missing}", need.how_to_record.get(tools)]))
+        )
         for need in NEEDS
         if need.kind not in NOT_APPLICABLE.get(tools, ()) and not any(column in gpu for gpu in gpus for column in need.columns)
     )
