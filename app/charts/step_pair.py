@@ -11,11 +11,7 @@ from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import colour_of, place_of
 
 TICKS = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
-LETTER, LABEL_GAP = (
-    0.019,
-    0.023,
-)  # Shares of the axis on a phone: the width of a tick label's letter, and the room between two labels.
-MIN_LABEL_ROOM = 0.58  # Share of the axis: with less room, a mark's words do not fit next to it on a phone.
+LETTER, LABEL_GAP = 0.025, 0.03  # Shares of an axis of 280 pixels: the width of a tick label's letter, and the room between labels.
 MARGIN = 0.06  # Share of the axis that remains free at both ends.
 MIN_DECADES = math.log10(1.25)  # A shorter axis would enlarge noise.
 
@@ -36,15 +32,17 @@ class Ribbon:
 class RatioMark:
     """A ratio on the axis: places in CSS and words. ``hollow`` marks a prediction.
 
-    ``side`` is the place of the words: left or right of the mark, or above it.
+    ``bar_left`` and ``bar_width`` are the place of the bar from 1 to the ratio.
     """
 
+    name: str
+    text: str
     at: str
     left: str
     width: str
-    text: str
+    bar_left: str
+    bar_width: str
     hollow: bool
-    side: str
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,7 @@ class RatioAxis:
 
     marks: tuple[RatioMark, ...]
     ticks: tuple[tuple[str, str], ...]
+    same: str  # the place of 1 in CSS
 
 
 @dataclass(frozen=True)
@@ -101,16 +100,19 @@ def ratio_axis(ratios: Sequence[Ratio]) -> RatioAxis:
 
     marks = tuple(
         RatioMark(
+            ratio.name,
+            f"{fmt.times(ratio.value, ratio.digits)} ({fmt.number(ratio.low, ratio.digits)} to {fmt.number(ratio.high, ratio.digits)})",
             f"{place(ratio.value):.2%}",
             f"{place(ratio.low):.2%}",
             f"{place(ratio.high) - place(ratio.low):.2%}",
-            f"{ratio.name} {fmt.times(ratio.value, ratio.digits)} ({fmt.number(ratio.low, ratio.digits)} to {fmt.times(ratio.high, ratio.digits)})",
+            f"{min(place(1.0), place(ratio.value)):.2%}",
+            f"{abs(place(ratio.value) - place(1.0)):.2%}",
             ratio.predicted,
-            "left" if place(ratio.low) >= MIN_LABEL_ROOM else "right" if place(ratio.high) <= 1 - MIN_LABEL_ROOM else "above",
         )
         for ratio in ratios
     )
-    return RatioAxis(marks, tuple((text, f"{at:.2%}") for text, at in _ticks(ratios[-1].value, place)))
+    ticks = tuple((text, f"{at:.2%}") for text, at in _ticks(ratios[-1].value, place))
+    return RatioAxis(marks, ticks, f"{place(1.0):.2%}")
 
 
 def _ticks(value: float, place: Callable[[float], float]) -> list[tuple[str, float]]:

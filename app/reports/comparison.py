@@ -39,9 +39,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
     if changed := setup_changes.rows(comparison):
         lines += [f"| {' | '.join(setup_changes.COLUMNS)} |", "| --- | --- | --- | --- |"]
         lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in changed), ""]
-    lines += [
-        f"{_plain(line)}\n" for line in (setup_changes.why_none(comparison), setup_changes.next_change(comparison)) if line
-    ]
+    lines += [f"{_plain(line)}\n" for line in (setup_changes.why_none(comparison), setup_changes.next_in_b(comparison)) if line]
     lines += [f"> {_plain(sentence)}\n" for sentence in limits.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
     a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
@@ -124,7 +122,7 @@ def text(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
     lines += _differing(comparison)
     notes = [
         *setup_changes.sentences(comparison),
-        *filter(None, (setup_changes.why_none(comparison), setup_changes.next_change(comparison))),
+        *filter(None, (setup_changes.why_none(comparison), setup_changes.next_in_b(comparison))),
     ]
     lines += ["", *notes] if notes else []
     lines += ["", *limits.sentences(comparison)] if limits.sentences(comparison) else []

@@ -223,7 +223,7 @@ def comparison_html(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()
         conditions_rest=conditions.unchanged_conditions(comparison),
         changed=HtmlTable(setup_changes.COLUMNS, setup_changes.rows(comparison), words=True),
         unchanged=setup_changes.why_none(comparison),
-        left=setup_changes.next_change(comparison),
+        left=setup_changes.next_in_b(comparison),
         cautions=limits.sentences(comparison),
         gates=[outcome.sentence for outcome in outcomes],
         sides=names,

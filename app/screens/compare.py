@@ -73,49 +73,57 @@ def main() -> None:
     first, second = panel.two_columns()
     with first:
         compare_proof.ratio(comparison)
-        compare_proof.next_change(comparison)
+        compare_proof.limited_by(comparison)
     with second:
         compare_proof.causes(comparison)
-        compare_proof.limited_by(comparison)
+        compare_proof.next_change(comparison)
     with st.container(gap="xsmall"):
         _folded(comparison)
-    compare_sweep.show(choice, offered, names)
+        compare_sweep.show(choice, offered, names)
 
 
 def _folded(comparison: Comparison) -> None:
     """Show details in folded sections; a section is open if the address has a parameter of it."""
+    gpu_worked = all(step_parts.gpu_worked(comparison))
     with st.expander(
-        "The change, part by part",
+        f"The change, part by part{' and step by step' if gpu_worked else ''}",
         icon=":material/waterfall_chart:",
         expanded="ledger" in st.query_params or not step_parts.steps_divided(comparison),
     ):
         _step(comparison)
-    _folded_conditions(comparison)
-    with st.expander(f"How sure? {words.stated_confidence(comparison)}", icon=":material/help:"):
-        for line in (words.how_sure(comparison), words.why_sure(comparison), *basis.bases(comparison)):
-            cards.text(line)
-    if all(step_parts.gpu_worked(comparison)):
-        with st.expander("Steps", icon=":material/bar_chart:"):
+        if gpu_worked:
             _steps(comparison)
-    with st.expander("Findings and audit", icon=":material/fact_check:"):
+    if gpu_worked or changes.host_operators(comparison):
+        linked = any(key in st.query_params for key in ("changed", "named"))
+        label = "Kernels, operators and modules" if gpu_worked else "Operators on the host"
+        with st.expander(label, icon=":material/memory:", expanded=linked):
+            if gpu_worked:
+                _lists(comparison)
+                module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
+            _host_operators(comparison)
+    with st.expander("Findings, audit and metrics", icon=":material/fact_check:"):
         _findings(comparison)
         _audit(comparison)
-    if all(step_parts.gpu_worked(comparison)):
-        linked = any(key in st.query_params for key in ("changed", "named"))
-        with st.expander("Kernels, operators and modules", icon=":material/memory:", expanded=linked):
-            _lists(comparison)
-            module_changes.show(comparison.a.runs[0].lead, comparison.b.runs[0].lead)
-    if changes.host_operators(comparison):
-        with st.expander("Operators on the host", icon=":material/function:"):
-            _host_operators(comparison)
-    if changes.changed_rows(comparison)[0]:
         _side_by_side(comparison)
+    with st.expander(f"How sure? {_confidence(comparison)}", icon=":material/help:"):
+        for line in (words.how_sure(comparison), words.why_sure(comparison), *basis.bases(comparison)):
+            cards.text(line)
+        _conditions(comparison)
+
+
+def _confidence(comparison: Comparison) -> str:
+    """Return the confidence, and how many conditions differ."""
+    return ", ".join(filter(None, (words.stated_confidence(comparison), _differing(comparison))))
+
+
+def _differing(comparison: Comparison) -> str:
+    """Return how many conditions differ; "" if none does."""
+    differing = len(conditions.rows(comparison))
+    return f"{fmt.many(differing, 'condition')} {'differs' if differing == 1 else 'differ'}" if differing else ""
 
 
 def _folded_conditions(comparison: Comparison) -> None:
-    differing = len(conditions.rows(comparison))
-    differ = f"{fmt.many(differing, 'condition')} {'differs' if differing == 1 else 'differ'}"
-    with st.expander(differ if differing else "Conditions", icon=":material/rule:"):
+    with st.expander(_differing(comparison) or "Conditions", icon=":material/rule:"):
         _conditions(comparison)
 
 
@@ -278,7 +286,8 @@ def _host_operators(comparison: Comparison) -> None:
 
 def _side_by_side(comparison: Comparison) -> None:
     rows, same = changes.changed_rows(comparison)
-    with st.expander(f"{fmt.many(len(rows), 'metric')} side by side", icon=":material/table_rows:"):
+    if rows:
+        cards.title(f"{fmt.many(len(rows), 'metric')} side by side")
         cards.table(("Metric", *words.names(comparison), "Change"), rows, "Metrics of both sides")
         if same:
             cards.small(f"{fmt.many(same, 'metric')} without a change {'is' if same == 1 else 'are'} in the report only.")

@@ -35,7 +35,7 @@ def state(page: Page) -> tuple[str, list[str], str]:
     expect(page.locator("h1")).to_contain_text("faster than", timeout=SLOW)
     expect(page.locator("h2.st-title", has_text="operator time that changed most")).to_be_visible(timeout=SLOW)
     expect(page.locator(".js-plotly-plot")).to_have_count(2, timeout=SLOW)
-    expect(page.locator("h2.st-title", has_text="Add runs to make a sweep")).to_be_visible(timeout=SLOW)  # the last of the page
+    expect(page.get_by_text("Compare three or more runs")).to_be_visible(timeout=SLOW)  # the last of the page
     return (
         page.locator("h1").inner_text(),
         page.locator("h2.st-title").all_inner_texts(),

@@ -17,7 +17,11 @@ from sawtooth.ingest.manifest import Manifest
 
 def show(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
     """Offer additional runs; with three or more, show the sweep over the setting in which they differ."""
-    cards.title("Add runs to make a sweep")
+    with st.expander("Compare three or more runs", icon=":material/show_chart:", expanded=bool(choice.more)):
+        _sweep(choice, known, names)
+
+
+def _sweep(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
     compare_choice.picker(compare_choice.MORE, "Further runs", choice.more, (*choice.a, *choice.b), known, names)
     runs = [known[run] for run in dict.fromkeys((*choice.a, *choice.b, *choice.more)) if run in known]
     if len(runs) < 3:

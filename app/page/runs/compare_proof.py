@@ -27,7 +27,8 @@ def head(comparison: Comparison, about: str) -> None:
     below = words.below(comparison, interval=not intervals.ratios(comparison), reason=not title_words.explains(comparison))
     lines = [about] if about else []
     if shown is not None:
-        cards.answer(shown.pieces, "" if words.only_confidence(below) else below)
+        once = setup_changes.explanation(comparison) if _is_in_title(comparison) else ""
+        cards.answer(shown.pieces, " ".join(filter(None, ("" if words.only_confidence(below) else below, once))))
     else:
         head, rest = split(words.headline(comparison))
         cards.headline(head, f"{rest} {below}".strip())
@@ -69,7 +70,7 @@ def causes(comparison: Comparison) -> None:
 
 def changed(comparison: Comparison) -> None:
     """Show each change of the setup, old and new, with its share of the difference."""
-    rows = setup_changes.rows(comparison)
+    rows = [] if _is_in_title(comparison) else setup_changes.rows(comparison)
     lines = [line for line in (setup_changes.why_none(comparison),) if line]
     if not intervals.ratios(comparison):  # otherwise the prediction is below the axis
         lines += [line for line in (setup_changes.tested_prediction(comparison),) if line]
@@ -84,6 +85,11 @@ def changed(comparison: Comparison) -> None:
             cards.text(line)
 
 
+def _is_in_title(comparison: Comparison) -> bool:
+    """Return whether the page's title contains the only change, with both values."""
+    return title_words.names_setting(comparison) and len(setup_changes.rows(comparison)) == 1
+
+
 def _line(row: ComparisonRow) -> tuple[str, str, str, str]:
     """Return a change, its values if a setting has them, and what it explains."""
     what, a, b, explains = row
@@ -93,11 +99,12 @@ def _line(row: ComparisonRow) -> tuple[str, str, str, str]:
 
 
 def next_change(comparison: Comparison) -> None:
-    """Show what to change next, if that is known."""
+    """Show what to change next in B, if that is known."""
     if (line := setup_changes.next_change(comparison)) is not None:
         with st.container(gap="xxsmall"):
-            cards.title("What remains")
+            cards.title("Next change in B")
             cards.text(line)
+            frame.link("verdict", "How to make it", run=comparison.b.first.manifest.id, icon=":material/arrow_forward:")
 
 
 def limited_by(comparison: Comparison) -> None:

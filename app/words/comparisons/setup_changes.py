@@ -217,8 +217,17 @@ def _untested_advice(comparison: Comparison) -> str | None:
     )
 
 
+def explanation(comparison: Comparison) -> str:
+    """Return what the only difference explains, as a sentence; "" if there are several, or if it explains nothing."""
+    effects = [row.change.replace(" → ", "\u00a0→\u00a0") for row in rows(comparison)]
+    if len(effects) != 1 or not effects[0]:
+        return ""
+    is_share = " of the gain" in effects[0] or " of the loss" in effects[0]
+    return f"This explains {effects[0]}." if is_share else f"{effects[0][0].upper()}{effects[0][1:]}."
+
+
 def next_change(comparison: Comparison) -> str | None:
-    """Return the first change of B, such as "Next in B: Use the fused optimizer: 47 → ≈ 41 ms".
+    """Return the first change of B, such as "Use the fused optimizer: 47 → ≈ 41 ms (predicted)."
 
     It is None if nothing is advised, and for runs of different programs or models.
     """
@@ -227,4 +236,10 @@ def next_change(comparison: Comparison) -> str | None:
         return None
     sentence = change[1].rstrip(".").replace(" (low confidence)", "")
     confidence = ", low confidence" if "(low confidence)" in change[1] else ""
-    return f"Next in B: {sentence} (predicted{confidence})."
+    return f"{sentence} (predicted{confidence})."
+
+
+def next_in_b(comparison: Comparison) -> str | None:
+    """Return ``next_change`` with its side, for a report."""
+    sentence = next_change(comparison)
+    return None if sentence is None else f"Next in B: {', '.join(sentence.rsplit(': ', 1))}"

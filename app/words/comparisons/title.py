@@ -63,6 +63,11 @@ def explains(comparison: Comparison) -> bool:
     return any(effect.share for effect in comparison.effects)
 
 
+def names_setting(comparison: Comparison) -> bool:
+    """Return whether the title contains the changed setting with both values."""
+    return bool(_setting(comparison))
+
+
 def _setting(comparison: Comparison) -> str:
     """Return the setting that was changed, with both values; "" if it is not known."""
     made = [(effect, difference) for effect in comparison.effects if (difference := _made(effect)) is not None]

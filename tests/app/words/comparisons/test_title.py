@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
 from sawtooth.analysis.compare.changed.differences import Effect, SetupDifference, differences
 from sawtooth.analysis.compare.changed.setup_traits import traits_of
 from sawtooth.analysis.compare.comparison import Comparison, compare
+from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.app.charts.step_pair import Ratio
 from sawtooth.app.words.answer.headline_length import MAX_WORDS, words
-from sawtooth.app.words.comparisons import intervals, title
+from sawtooth.app.words.comparisons import intervals, setup_changes, title
 from tests.support.measured_sides import bounded
 from tests.support.run_results import run_of, side
 
@@ -51,6 +53,18 @@ def test_without_a_recorded_setting_the_title_names_the_part_of_the_step() -> No
     found = title.title(compared(776.0, 157.0))
     assert found is not None and " → " in found.cause and found.cause[0].isupper()
     assert title.title(compared(100.0, 99.0)) is None, "the size of the change is not known"
+
+
+def test_below_the_title_is_what_its_only_change_explains() -> None:
+    workers = replace(
+        effect("Loader workers", "1", "14", 1.0), parts=(RunRow("idle", "data_wait", Fraction(595), Fraction(0)),)
+    )
+    found = compared(776.0, 157.0, workers)
+    assert title.names_setting(found)
+    sentence = setup_changes.explanation(found).replace("\u00a0", " ")
+    assert sentence.startswith("This explains 100 % of the gain: data loader 595 ms → none")
+    several = compared(776.0, 157.0, workers, effect("Optimizer", "foreach", "fused", None))
+    assert not setup_changes.explanation(several), "the page lists both"
 
 
 @pytest.mark.parametrize("tag", ["workers", "num_workers"])
