@@ -39,8 +39,8 @@ def _files() -> dict[str, str]:
     return own | {"css": (templates.FOLDER / "textures.css").read_text(encoding="utf-8") + own["css"]}
 
 
-def show(result: RunResult, stairs: Staircase | None) -> None:
-    """Show headline, panorama, bars and facts, and ask for the facts that only the viewer knows."""
+def show(result: RunResult, stairs: Staircase | None) -> bool:
+    """Show headline, panorama, bars and facts; return whether the facts depend on ``questions``."""
     files = _files()
     component = st.components.v2.component("sawtooth.staircase", html=files["html"], css=files["css"], js=files["js"])
     data = data_of(result, stairs)
@@ -49,8 +49,7 @@ def show(result: RunResult, stairs: Staircase | None) -> None:
     height = f"{rows}{'_panorama' if data['panorama'] else ''}"
     with st.container(key=f"stairs_of_{height}_"):  # reserves about this height until the component is drawn
         component(key=f"staircase-{result.manifest.id}", data=data)
-    if stairs is not None and stairs.changes and not data["states"][str(data["choice"])]["limit"]:
-        _questions()
+    return stairs is not None and bool(stairs.changes) and not data["states"][str(data["choice"])]["limit"]
 
 
 def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
@@ -134,9 +133,9 @@ def _waiting_w(result: RunResult) -> float | None:
     return series.facts(telemetry, "power_w").get("p5")
 
 
-def _questions() -> None:
-    """Ask for facts that only the viewer knows: the remaining steps and the price of a GPU-hour."""
-    with st.popover("Price and steps", icon=":material/tune:", type="tertiary"):
+def questions() -> None:
+    """Ask, in a folded section, for facts that only the viewer knows: the remaining steps and the price of a GPU-hour."""
+    with st.expander("Your steps to go and price of a GPU-hour", icon=":material/tune:"), st.grid(min_column_width=240):
         st.number_input(
             "Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="the steps of one day"
         )

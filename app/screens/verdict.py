@@ -38,7 +38,7 @@ def main() -> None:
     result = current_result.run_result()
     share.bar(result)
     stairs = staircase_words.of_run(result, current_result.staircase(result))
-    staircase.show(result, stairs)
+    depends_on_viewer = staircase.show(result, stairs)
     if (withdrawn := result.withdrawn_by) is not None:
         _without_answer(result, withdrawn)
     if result.manifest.failure is not None:
@@ -47,6 +47,8 @@ def main() -> None:
     with st.container(gap="xsmall"):
         _findings(result, stairs)
         _why(result, stairs)
+        if depends_on_viewer:
+            staircase.questions()
     findings.limits(result)
     if result.lead is None:
         findings.notes(result)

@@ -185,7 +185,7 @@ def lines(
     if waiting_w:
         kwh_per_ms = gpu_h_per_ms * waiting_w / 1000
         energy = _saving_in_words(forecast, change, kwh_per_ms, partial(fmt.number, significant=2), "\u00a0kWh")
-        rows.append((f"energy saved{per}, at waiting power", energy))
+        rows.append((f"energy saved{per}, at idle power", energy))
     if price_per_gpu_hour:
         gpus = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
         rows.append((f"saved{per}{gpus}", _saving_in_words(forecast, change, gpu_h_per_ms * price_per_gpu_hour, fmt.money)))

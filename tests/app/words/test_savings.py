@@ -34,32 +34,30 @@ def lines(
 def test_time_energy_and_money_of_a_day_of_training() -> None:
     assert lines(TWELVE_TIMES) == {"a training that takes a day now": "24 → ≈ 2.00 h", "MFU": "0.50 % → ≈ 6.0 %"}
     found = lines(TWELVE_TIMES, price=3.0, watt=100.0)
-    assert found["energy saved per day, at waiting power"] == "≈ 18 kWh"
+    assert found["energy saved per day, at idle power"] == "≈ 18 kWh"
     assert found["saved per day on 8 GPUs"] == "≈ $ 528.00"
 
 
 def test_savings_of_the_remaining_steps() -> None:
     found = lines(TWELVE_TIMES, steps=1e6, price=1.0)
     assert found["for 1.00 M steps"] == "86.7 → ≈ 7.22 h"
-    assert (
-        lines(TWELVE_TIMES, steps=1e6, watt=100.0)["energy saved, at waiting power"] == "≈ 64 kWh"
-    )  # 635.6 GPU-hours at 100 W
+    assert lines(TWELVE_TIMES, steps=1e6, watt=100.0)["energy saved, at idle power"] == "≈ 64 kWh"  # 635.6 GPU-hours at 100 W
     assert found["saved on 8 GPUs"] == "≈ $ 635.56"  # 8 × (86.667 − 7.222)
 
 
 def test_savings_have_the_range_of_the_gain() -> None:
     several = replace(TWELVE_TIMES, low_ms=20.8, high_ms=52.0)  # of 312: 14/15 and 5/6 of 192 GPU-hours: 179.2 and 160
     found = lines(several, price=3.0, watt=100.0)
-    assert found["energy saved per day, at waiting power"] == "16 to 18 kWh"
+    assert found["energy saved per day, at idle power"] == "16 to 18 kWh"
     assert found["saved per day on 8 GPUs"] == "$ 480.00 to $ 537.60"
     change = Finding(
         "a", "warning", "a", act("Do it."), "low", predicted_step_ms=26.0, predicted_low_ms=20.8, predicted_high_ms=52.0
     )
-    assert lines(TWELVE_TIMES, watt=100.0, change=change)["energy saved per day, at waiting power"] == "16 to 18 kWh"
+    assert lines(TWELVE_TIMES, watt=100.0, change=change)["energy saved per day, at idle power"] == "16 to 18 kWh"
     perhaps_nothing = replace(change, predicted_high_ms=330.0)  # the step may also become longer
-    assert lines(TWELVE_TIMES, watt=100.0, change=perhaps_nothing)["energy saved per day, at waiting power"] == "up to 18 kWh"
+    assert lines(TWELVE_TIMES, watt=100.0, change=perhaps_nothing)["energy saved per day, at idle power"] == "up to 18 kWh"
     open_ended = replace(change, predicted_high_ms=None)
-    assert lines(TWELVE_TIMES, watt=100.0, change=open_ended)["energy saved per day, at waiting power"] == "up to 18 kWh"
+    assert lines(TWELVE_TIMES, watt=100.0, change=open_ended)["energy saved per day, at idle power"] == "up to 18 kWh"
 
 
 def test_a_slower_step_saves_nothing() -> None:
