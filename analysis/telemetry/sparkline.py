@@ -10,8 +10,9 @@ from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.ingest.manifest import Manifest
-from sawtooth.ingest.quantities.registry import GAP_PERIODS
+from sawtooth.ingest.quantities.registry import BY_COLUMN, GAP_PERIODS
 
+UTILIZATION = "util_pct"
 SPARKLINE_SECONDS = 30  # Shows a dozen periods of a one-second sawtooth at 10 Hz, the rate of most samplers.
 POINTS = 240  # A thumbnail has one point for each of its pixels.
 
@@ -51,20 +52,23 @@ def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float
     ]
 
 
-def recent_utilization(library: Library, manifest: Manifest, gpu: tuple[str, int] | None = None) -> list[float | None]:
-    """Return the run's last SPARKLINE_SECONDS of utilization as shares (0 to 1).
+def recent_utilization(
+    library: Library, manifest: Manifest, gpu: tuple[str, int] | None = None, column: str = UTILIZATION
+) -> list[float | None]:
+    """Return the run's last SPARKLINE_SECONDS of ``column``, a sampled quantity in percent, as shares (0 to 1).
 
-    It is the utilization of ``gpu`` (recording and number), or else of the first sampled device. None marks a telemetry gap. Empty
+    It is that of ``gpu`` (recording and number), or else of the first sampled device. None marks a telemetry gap. Empty
     without telemetry.
     """
+    quantity = BY_COLUMN[column].column  # a name of the registry, never of a file
     for ref in manifest.telemetry:
         if gpu is not None and ref.id != gpu[0]:
             continue
         ensure_derived(library.folder, ref.id)
         with library.open(ref.id) as recording:
             rows = recording.rows(
-                """SELECT time_ns, util_pct FROM samples
-                   WHERE util_pct IS NOT NULL AND device = coalesce(?, (SELECT min(device) FROM samples WHERE util_pct IS NOT NULL))
+                f"""SELECT time_ns, {quantity} FROM samples
+                   WHERE {quantity} IS NOT NULL AND device = coalesce(?, (SELECT min(device) FROM samples WHERE {quantity} IS NOT NULL))
                      AND time_ns >= (SELECT max(time_ns) FROM samples) - ? ORDER BY time_ns""",
                 [gpu[1] if gpu is not None else None, SPARKLINE_SECONDS * 1_000_000_000],
             )

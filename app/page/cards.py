@@ -18,7 +18,6 @@ from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.charts.base import LegendEntry
 from sawtooth.app.charts.cause_bars import LostBar
-from sawtooth.app.theme import MUTED, colour_of_quantity
 
 _ASSETS = Path(__file__).resolve().parents[1] / "assets"
 ICON = str(_ASSETS / "icon.svg")
@@ -156,10 +155,9 @@ def section_label(text: str) -> None:
     st.html(_HTML.line(text, "section"))
 
 
-def tags(names: Sequence[str]) -> None:
-    """Show short labels in a row."""
-    if names:
-        st.html(_HTML.tags(names))
+def about(text: str, tags: Sequence[str]) -> None:
+    """Show a line of small print, and short labels after it."""
+    st.html(_HTML.about(text, tags))
 
 
 def numbers(pairs: Sequence[tuple[str, str]]) -> None:
@@ -216,14 +214,14 @@ def problem(what: str, sentence: str) -> None:
         st.html(_HTML.problem(fmt.as_title(what), sentence))
 
 
-def sparkline(values: Sequence[float | None], caption: str, *, dark: bool) -> None:
+def sparkline(values: Sequence[float | None], caption: str, colour: str) -> None:
     """Show a line of shares (0 to 1) without axes above its caption; None leaves a gap in the line."""
     known = [value for value in values if value is not None]
     alt = f"{caption}: {fmt.share(sum(known) / max(len(known), 1))} on average"
-    st.html(_HTML.picture(_spark_address(values, dark), *SPARK_PX, alt, caption))
+    st.html(_HTML.picture(_spark_address(values, colour), *SPARK_PX, alt, caption))
 
 
-def _spark_address(values: Sequence[float | None], dark: bool) -> str:
+def _spark_address(values: Sequence[float | None], colour: str) -> str:
     """Return the line as a picture in a ``data:`` address."""
     width, height = SPARK_PX
     step = width / max(len(values) - 1, 1)
@@ -238,7 +236,6 @@ def _spark_address(values: Sequence[float | None], dark: bool) -> str:
         lines=[" ".join(points) for points in lines if len(points) > 1],
         width=width,
         height=height,
-        colour=colour_of_quantity("util_pct").on(dark),
-        base_colour=MUTED.on(dark),
+        colour=colour,
     )
     return "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()

@@ -17,26 +17,28 @@ from sawtooth.analysis.run.loading import host_parts
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.verdict import busy_share_of_best, judge
 from sawtooth.analysis.store.library import Library
-from sawtooth.analysis.telemetry.sparkline import recent_utilization
+from sawtooth.analysis.telemetry.sparkline import UTILIZATION, recent_utilization
 from sawtooth.app.words.advice import below, first, plan_title
 from sawtooth.app.words.headline import action, headline
 from sawtooth.app.words.run import lost_to
 from sawtooth.app.words.telemetry import first_finding, first_gpu
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.quantities.registry import BY_COLUMN
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # Recordings of this size are analysed within 0.2 s. A larger one would delay the pages of all viewers.
 CARD_FILE = "card.msgpack"
-FORM = 15  # Increase it when the content or the wording of cards changes, so that older cards are computed again.
+FORM = 16  # Increase it when the content or the wording of cards changes, so that older cards are computed again.
 READINGS = ("best_step_time_ms", "mfu")
 
 
 class Card(msgspec.Struct, frozen=True):
     """The GPU, the Verdict's headline, the line below it (``state``), readings, and what is wrong.
 
-    ``utilization`` are the shares of the last seconds; None is a telemetry gap. ``parts`` are owner, cause and share of the
+    ``utilization`` are the last seconds of the quantity ``utilization_of``
+    as shares; None is a telemetry gap. ``parts`` are owner, cause and share of the
     step, largest first. ``lost_to`` is the main loss in words, such as "waiting for the data loader"; it is "" if the GPU works
     or the cause is not known. ``after`` is the predicted step after all changes of the plan: ms, and its interval. ``changes``
     is the number of these changes. ``to_do`` is the first change if the headline does not name it.
@@ -47,6 +49,7 @@ class Card(msgspec.Struct, frozen=True):
     state: str = ""
     readings: dict[str, Reading] = {}
     utilization: list[float | None] = []
+    utilization_of: str = UTILIZATION
     problem: str | None = None
     lost_to: str = ""
     parts: list[tuple[str, str | None, float]] = []
@@ -86,13 +89,15 @@ def card_of(manifest: Manifest, library: Library) -> Card:
 
 def _new_card(manifest: Manifest, library: Library) -> Card:
     result = result_of(manifest, library)
+    quantity = _utilization_of(result)
     lost = [d.sentence for d in result.diagnostics if d.severity in ("data_loss", "error")]
     return Card(
         gpu=_gpu(result),
         headline=headline(result),
         state=below(result) or "",
         readings={key: result.metrics[key] for key in READINGS},
-        utilization=recent_utilization(library, manifest, first_gpu(result)),
+        utilization=recent_utilization(library, manifest, first_gpu(result), quantity),
+        utilization_of=quantity,
         problem=lost[0] if lost else result.manifest.failure,
         lost_to=lost_to(result),
         parts=_parts(result),
@@ -102,6 +107,13 @@ def _new_card(manifest: Manifest, library: Library) -> Card:
         to_do=_to_do(result),
         form=FORM,
     )
+
+
+def _utilization_of(result: RunResult) -> str:
+    """Return the quantity that shows best how busy the GPU is, as in the Verdict's panorama."""
+    sampled = result.lead.telemetry if result.lead is not None else None
+    column = sampled.signal_column if sampled is not None else None
+    return column if column is not None and BY_COLUMN[column].unit == BY_COLUMN[UTILIZATION].unit else UTILIZATION
 
 
 def _to_do(result: RunResult) -> str:

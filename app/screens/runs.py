@@ -51,8 +51,6 @@ def main() -> None:
         with head.container():
             _head(manifests, cards_now)
     _examples(manifests)
-    if manifests:
-        st.divider()
     _three_ways_in()
     _arrivals(shown)
 
@@ -119,23 +117,24 @@ def _example(manifests: list[Manifest]) -> FirstAnswer | None:
 
 def _three_ways_in() -> None:
     cards.title("Three ways to add a run")
-    with st.grid(min_column_width=320, gap="medium"):
-        with st.container():
-            cards.small(
-                "Drop files on this page: torch.profiler traces (.json, .json.gz), Nsight Systems exports (.sqlite) and telemetry."
-            )
+    with st.grid(min_column_width=320, gap="small"):
+        with st.container(gap="xsmall"):
+            cards.strong("Drop files on this page")
+            cards.small("torch.profiler traces (.json, .json.gz), Nsight Systems exports (.sqlite) and telemetry.")
             with st.popover("Record a trace in five lines"):
                 st.code(_RECORD, language="python")
                 cards.small(
                     "record_shapes=True is needed for FLOPs and MFU. with_stack=True adds the Python line behind each gap, at some cost."
                 )
-        with st.container():
-            cards.small("On the command line:")
+        with st.container(gap="xsmall"):
+            cards.strong("On the command line")
+            cards.small("Record a training, or read files that you have.")
             st.code(
                 "sawtooth run train.py --epochs 3\nsawtooth ingest trace.json.gz nvml.jsonl", language=None, wrap_lines=True
             )
-        with st.container():
-            cards.small("Live, from the training machine:")
+        with st.container(gap="xsmall"):
+            cards.strong("Live, from the training machine")
+            cards.small("The samples of its GPUs appear on the Live page.")
             push_command.show("runs")
 
 

@@ -21,9 +21,10 @@ from sawtooth.app.runs import listing
 from sawtooth.app.runs.card import READINGS, Card, is_large, stored_card
 from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.server.process import jobs
-from sawtooth.app.theme import colour_of
+from sawtooth.app.theme import colour_of, colour_of_quantity
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
+from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 FIRST_PAGE = 24  # cards before "Show more": about four screens
 SEARCH_FROM = 4  # runs: of fewer, all cards are visible at once, so a search would not help
@@ -157,17 +158,17 @@ def _card(manifest: Manifest, names: Mapping[str, str]) -> None:
     with st.container(border=True, height="stretch", gap="xsmall"):
         frame.link("verdict", f"**{markdown(names[manifest.id], 120)}**", run=manifest.id)
         about = known(manifest)
-        cards.small(" · ".join(part for part in (about.gpu, _kinds(manifest)) if part))
+        cards.about(" · ".join(part for part in (about.gpu, _kinds(manifest)) if part), manifest.tags)
         if about.headline:
             cards.show_bold(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # keep both step times on one line
         if about.parts:
             st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.is_dark()), goes_to(about)))
         cards.numbers(_numbers(about))
         if about.utilization:
-            cards.sparkline(about.utilization, f"GPU utilization, last {SPARKLINE_SECONDS} s", dark=frame.is_dark())
+            caption = f"{BY_COLUMN[about.utilization_of].label}, last {SPARKLINE_SECONDS} s"
+            cards.sparkline(about.utilization, caption, colour_of_quantity(about.utilization_of).on(frame.is_dark()))
         if about.problem:
             cards.caution(about.problem)
-        cards.tags(manifest.tags)
         with st.container(
             horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key=f"card_actions-{manifest.id}"
         ):

@@ -51,9 +51,17 @@ def test_a_card_has_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, libra
     assert card.gpu == "NVIDIA H200"
     assert set(card.readings) == set(READINGS)
     assert "GPU is busy" in card.headline  # telemetry shows another step without a reason, so no gain is predicted
-    assert card.utilization == [0.5] * 20 + [None] + [0.5] * 20
+    assert (card.utilization, card.utilization_of) == ([0.5] * 20 + [None] + [0.5] * 20, "util_pct")
     assert card.problem is None
     assert sum(share for _, _, share in card.parts) == pytest.approx(1.0) and card.parts[0][2] == max(p[2] for p in card.parts)
+
+
+def test_a_card_shows_the_gpu_s_activity_where_it_was_sampled(folder: DataFolder, library: Library, tmp_path: Path) -> None:
+    trace, telemetry = three_steps().write(tmp_path / "trace.json"), tmp_path / "nvml.jsonl"
+    samples = [{"t_ns": BASE_NS + ms * 1_000_000, "gpu_util": 90, "gpm_graphics": 25.0} for ms in range(0, 3000, 100)]
+    telemetry.write_text("\n".join(map(json.dumps, [{"meta": True, "name": "NVIDIA H200", "hz": 10}, *samples])))
+    card = card_of(bring_in(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0], library)
+    assert (set(card.utilization), card.utilization_of) == ({0.25}, "gr_active_pct")
 
 
 def test_the_card_of_a_failed_training_reports_the_failure(run: Manifest, library: Library) -> None:
