@@ -57,7 +57,7 @@ def _work(run: RunResult) -> tuple[str, Reading]:
     for unit, amount in (("samples", facts.samples_per_step), ("tokens", facts.tokens_per_step)):
         if amount is not None:
             return unit, Reading(amount)
-    return "samples", missing("The run does not say how many samples or tokens a step has.")
+    return "samples", missing("The number of samples or tokens per step is not known.")
 
 
 def _steps_per_epoch(run: RunResult) -> Reading:
@@ -67,7 +67,7 @@ def _steps_per_epoch(run: RunResult) -> Reading:
     except ValueError:
         steps = math.nan
     if not (math.isfinite(steps) and steps > 0):
-        return missing("The run does not say how many steps an epoch has: give the run the tag steps_per_epoch=….")
+        return missing("The number of steps per epoch is not known. Give the run a tag such as `steps_per_epoch=5004`.")
     return Reading(steps)
 
 

@@ -45,12 +45,20 @@ def main() -> None:
         frame.link("verdict", "How to make these changes", run=manifest.id, icon=":material/arrow_forward:")
     with st.container(gap="xsmall"):
         if rest := words.without_finding(checked):
-            with st.expander(f"{len(rest)} other techniques: in use, without a gain here, or not seen"):
+            with st.expander(
+                f"{len(rest)} other techniques: in use, without a gain here, or not seen", icon=":material/checklist:"
+            ):
                 cards.table(words.COLUMNS, rest, "Techniques without a finding")
-        if costs := audit.rows(result):
-            with st.expander("What a step costs: time, throughput, memory, energy", expanded=True):
-                cards.table((audit.TITLE, "In this run"), costs, "What a step of this run costs")
-    _chain(result, manifest)
+        known, unknown = audit.known_and_unknown(result)
+        if known:
+            with st.expander("What a step costs: time, memory, energy", icon=":material/payments:", expanded=True):
+                first, second = panel.beside()
+                with first:
+                    cards.table(("Known", "In this run"), known, "What a step of this run costs")
+                if unknown:
+                    with second:
+                        cards.table(("Not known", "What is missing"), unknown, "Costs that are not known, and why")
+        _chain(result, manifest)
     panel.downloads(
         "checklist",
         [("Checklist as Markdown", "md", "text/markdown", lambda: report.of_run(result, checked))],
@@ -61,7 +69,7 @@ def main() -> None:
 def _chain(result: RunResult, manifest: Manifest) -> None:
     """Let the viewer choose runs in the order of the changes, and show their audits side by side."""
     chosen = bool(st.session_state.get("chain") or st.query_params.get("chain"))
-    with st.expander("The gain of each change: the audits of several runs side by side", expanded=chosen):
+    with st.expander("Audits of several runs side by side", icon=":material/table_rows:", expanded=chosen):
         _of_chain(result, manifest)
 
 

@@ -36,6 +36,17 @@ def rows(result: RunResult) -> list[tuple[str, str]]:
     return lines if len(lines) > 1 else []
 
 
+def known_and_unknown(result: RunResult) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """Return the lines of ``rows`` with a value, and the others: the labels with the same reason, and the reason."""
+    unknown: dict[str, list[str]] = {}
+    for row in audit(result):
+        if row.reading.value is None:
+            unknown.setdefault(str(row.reading.why_missing), []).append(row.label)
+    known = [(label, value) for label, value in rows(result) if value not in unknown]
+    names = [f"{labels[0]}{''.join(f', {label[0].lower()}{label[1:]}' for label in labels[1:])}" for labels in unknown.values()]
+    return known, list(zip(names, unknown, strict=True))
+
+
 def _value_and_factors(row: AuditRow, step_ms: float | None) -> str:
     """Return a line's value, range and factors, such as "≈ 17.5 J (16.4 to 18.5 J): 541 W × 32.3 ms"."""
     text, reading = shown(row, row.reading), row.reading

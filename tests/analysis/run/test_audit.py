@@ -52,7 +52,15 @@ def test_unknown_settings_are_listed():
     for row in audit(run):
         if row.key in ("throughput", "hours_per_epoch", "energy_per_step_j", "energy_per_sample_j", "cost_per_1000_steps"):
             assert row.reading.value is None
-            assert row.reading.why_missing.endswith((".", "…."))
+            assert row.reading.why_missing.endswith(".") and "…" not in row.reading.why_missing
+
+
+def test_a_reason_is_stated_once_for_all_lines_that_it_hides():
+    known, unknown = words.known_and_unknown(with_power(run_of(best_ms=50.0, source="user"), 600.0))
+    reasons = {reason: names for names, reason in unknown}
+    assert reasons["The number of samples or tokens per step is not known."] == "Throughput, energy per sample"
+    assert dict(known)["Energy per step, one GPU"].startswith("30.0\u00a0J")  # 600 W × 0.05 s
+    assert not {label for label, _ in known} & {label for label, _ in unknown}
 
 
 def test_with_several_gpus_cost_counts_them_and_energy_per_token_is_not_guessed():
