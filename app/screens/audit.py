@@ -52,7 +52,7 @@ def main() -> None:
         known, unknown = audit.known_and_unknown(result)
         if known:
             with st.expander("What a step costs: time, memory, energy", icon=":material/payments:", expanded=True):
-                first, second = panel.beside()
+                first, second = panel.two_columns()
                 with first:
                     cards.table(("Known", "In this run"), known, "What a step of this run costs")
                 if unknown:

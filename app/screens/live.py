@@ -279,8 +279,12 @@ def _example() -> None:
         cards.headline(f"Example: {sentence(session, gpu, tooth, live=False)}")
     with st.container(key="live_example_now"):
         live_chart.show(live_picture.numbers_of(drawn), "live-example-now")
-    cards.text(f"A ResNet-50 on an H200 waits for its data loader. {here}A session of your own is updated every second.")
-    session_start.buttons()
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"):
+        with st.container(width="stretch", key="live_about"):
+            cards.text(
+                f"A ResNet-50 on an H200 waits for its data loader. {here}A session of your own is updated every second."
+            )
+        session_start.buttons()
     live_chart.show(live_picture.lines_of(drawn), "live-example-lines")
     cards.small(averages_sentence(session, gpu))
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import streamlit as st
 
 from sawtooth.app import format as fmt
-from sawtooth.app.page import cards
+from sawtooth.app.page import cards, panel
 from sawtooth.app.server.login import LINK, TOKEN, session_cookie_of
 from sawtooth.app.server.sessions import ListedSession, Sessions, sessions_of
 from sawtooth.app.server.start import link_to
@@ -23,7 +23,16 @@ BROWSERS = {
 SYSTEMS = {
     "Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac OS": "macOS", "Linux": "Linux",
 }  # fmt: skip
-WIDTH = 760  # pixels: the button is near the text that it belongs to
+WAYS = (
+    ("A login", "sees and changes all runs", "ends after 30 days without use"),
+    ("A link", "logs in one browser", "works once, within a day"),
+    (
+        "The server's token",
+        "logs in browsers, and scripts by `Authorization: Bearer`",
+        "works until the server has another token",
+    ),
+    ("The push token", "lets samplers send live samples, and nothing else", "works until the server has another push token"),
+)
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 
@@ -43,26 +52,29 @@ def main() -> None:
         f"{fmt.many(len(logged_in), 'browser')} {'has' if len(logged_in) == 1 else 'have'} access to this dashboard",
         "Everybody who has access sees and changes all runs. There are no roles.",
     )
-    for listed in logged_in:
-        _login(listed, sessions, own=listed.id == own)
-    others = [listed.id for listed in logged_in if listed.id != own]
-    if len(others) > 1 and st.button(f"Log out the other {len(others)} browsers"):
-        for other in others:
-            sessions.end(other)
-        st.rerun()
-    cards.small("Logging out a browser ends its access at once, also on open pages. A login ends after 30 days without use.")
-    _invite()
+    first, second = panel.two_columns()
+    with first:
+        cards.title("Browsers that are logged in")
+        for listed in logged_in:
+            _login(listed, sessions, own=listed.id == own)
+        others = [listed.id for listed in logged_in if listed.id != own]
+        if len(others) > 1 and st.button(f"Log out the other {len(others)} browsers"):
+            for other in others:
+                sessions.end(other)
+            st.rerun()
+        cards.small("Logging out a browser ends its access at once, also on open pages.")
+    with second:
+        _invite()
+    cards.title("Kinds of access")
+    cards.table(("With", "What it allows", "How long"), WAYS, "The kinds of access to this server")
 
 
 def _invite() -> None:
     cards.title("Invite somebody")
-    cards.text("Send a link to one person. It logs in the first browser that opens it, within a day.")
+    cards.small("Send a link to one person. It logs in the first browser that opens it, within a day.")
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         target = st.text_input(
-            "Page that the link opens",
-            placeholder="an address of this server; if empty, the list of runs",
-            max_chars=2000,
-            width=480,
+            "Page that the link opens", placeholder="address of a page; if empty, Runs", max_chars=2000, width=340
         )
         wanted = st.button("Make a link", icon=":material/add_link:", type="primary")
     if not wanted:
@@ -90,7 +102,7 @@ def _page_of(address: str) -> str:
 def _login(listed: ListedSession, sessions: Sessions, *, own: bool) -> None:
     session = listed.session
     user = f" (user id {session.user})" if session.user is not None else ""
-    with st.container(horizontal=True, vertical_alignment="center", border=True, width=WIDTH):
+    with st.container(horizontal=True, vertical_alignment="center", border=True):
         with st.container(gap=None):
             cards.show_bold(f"{browser_of(listed)}{' (this browser)' if own else ''}")
             cards.small(

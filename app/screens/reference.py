@@ -16,7 +16,7 @@ from sawtooth.app.page import cards
 from sawtooth.app.page.cards import Definition
 from sawtooth.app.page.reference import Column, RuleDocumentation, columns, found_in, matching, rules
 
-BETTER = {"higher": "higher is better", "lower": "lower is better", "neither": ""}
+BETTER = {"higher": "↑", "lower": "↓", "neither": ""}
 METRIC, OWNER, RULE, COLUMN = "Metrics", "Owners and causes", "Rules", "Columns"
 MAX_COMPLETE_HITS = 5  # hits: so few are shown with their complete text
 _FIRST_SENTENCE = re.compile(r"(?<=\.) ")
@@ -40,6 +40,8 @@ def main() -> None:
     first = next((name for name, count in counts.items() if count), METRIC)
     metric_tab, owner_tab, rule_tab, column_tab = st.tabs(list(names.values()), default=names[first])
     with metric_tab:
+        if metrics:
+            cards.small("↑ higher is better, ↓ lower is better. Click a line for the complete definition and its source.")
         _entries(metrics)
     with owner_tab:
         if owners:
@@ -67,7 +69,7 @@ def _with_text(rows: Sequence[Definition], wanted: str) -> list[Definition]:
 
 def _metrics() -> list[Definition]:
     return [
-        _definition(m.label, [("", m.definition), ("Source", m.source), ("Key", f"`{m.key}`")], " · ".join(filter(None, (m.unit, BETTER[m.better]))))
+        _definition(m.label, [("", m.definition), ("Source", m.source), ("Key", f"`{m.key}`")], " ".join(filter(None, (m.unit, BETTER[m.better]))))
         for m in METRICS.values()
     ]  # fmt: skip
 

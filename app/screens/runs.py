@@ -119,7 +119,7 @@ def _three_ways_in() -> None:
     cards.title("Three ways to add a run")
     with st.grid(min_column_width=320, gap="small"):
         with st.container(gap="xsmall"):
-            cards.strong("Drop files on this page")
+            cards.show_bold("Drop files on this page")
             cards.small("torch.profiler traces (.json, .json.gz), Nsight Systems exports (.sqlite) and telemetry.")
             with st.popover("Record a trace in five lines"):
                 st.code(_RECORD, language="python")
@@ -127,13 +127,13 @@ def _three_ways_in() -> None:
                     "record_shapes=True is needed for FLOPs and MFU. with_stack=True adds the Python line behind each gap, at some cost."
                 )
         with st.container(gap="xsmall"):
-            cards.strong("On the command line")
+            cards.show_bold("On the command line")
             cards.small("Record a training, or read files that you have.")
             st.code(
                 "sawtooth run train.py --epochs 3\nsawtooth ingest trace.json.gz nvml.jsonl", language=None, wrap_lines=True
             )
         with st.container(gap="xsmall"):
-            cards.strong("Live, from the training machine")
+            cards.show_bold("Live, from the training machine")
             cards.small("The samples of its GPUs appear on the Live page.")
             push_command.show("runs")
 

@@ -21,7 +21,7 @@ from sawtooth.ingest.manifest import RecordingRef
 
 # Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
-LONG_TEXT, LONG_PX = 46, 345  # characters of a text that is shortened in the answer, and the width of its column
+LONG_TEXT, LONG_PX = 36, 270  # characters of a text that is shortened in the answer, and the width of its column
 CACHED_RESULTS = 12  # cached answers, a few MB each, so that sorting and reloading do not run a query again
 
 
@@ -128,7 +128,7 @@ def _tables(query: str) -> None:
     for column in columns():
         by_name.setdefault(column.table, []).append((column.column, column.type.lower(), column.comment))
     read = set(re.findall(r"\w+", query)) & set(by_name)
-    cards.show_bold("Tables and columns")
+    cards.title("Tables and columns")
     cards.small("Times are integer nanoseconds. Texts are in the table names.")
     cards.tables([(name, by_name[name], name in read) for name in sorted(by_name, key=lambda name: (name not in read, name))])
 

@@ -31,7 +31,7 @@ def show() -> None:
 def buttons() -> None:
     """Show the ways to start the first session as buttons in a row."""
     gpus = gpus_here()
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="live_start"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content", key="live_start"):
         if gpus.count:
             _start_button()
         with st.popover(
