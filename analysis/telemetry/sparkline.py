@@ -55,9 +55,9 @@ def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float
 def recent_utilization(
     library: Library, manifest: Manifest, gpu: tuple[str, int] | None = None, column: str = UTILIZATION
 ) -> list[float | None]:
-    """Return the run's last SPARKLINE_SECONDS of ``column``, a sampled quantity in percent, as shares (0 to 1).
+    """Return the run's last SPARKLINE_SECONDS of ``column`` as shares (0 to 1).
 
-    It is that of ``gpu`` (recording and number), or else of the first sampled device. None marks a telemetry gap. Empty
+    ``column`` is a sampled quantity in percent. It is that of ``gpu`` (recording and number), or else of the first sampled device. None marks a telemetry gap. Empty
     without telemetry.
     """
     quantity = BY_COLUMN[column].column  # a name of the registry, never of a file

@@ -11,7 +11,10 @@ from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import colour_of, place_of
 
 TICKS = (0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.67, 0.8, 0.9, 1.1, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100)
-LETTER, LABEL_GAP = 0.025, 0.03  # Shares of an axis of 280 pixels: the width of a tick label's letter, and the room between labels.
+LETTER, LABEL_GAP = (
+    0.025,
+    0.03,
+)  # Shares of an axis of 280 pixels: the width of a tick label's letter, and the room between labels.
 MARGIN = 0.06  # Share of the axis that remains free at both ends.
 MIN_DECADES = math.log10(1.25)  # A shorter axis would enlarge noise.
 

@@ -134,7 +134,7 @@ def _waiting_w(result: RunResult) -> float | None:
 
 
 def questions() -> None:
-    """Ask, in a folded section, for facts that only the viewer knows: the remaining steps and the price of a GPU-hour."""
+    """Ask for facts that only the viewer knows: the remaining steps and the price of a GPU-hour."""
     with st.expander("Your steps to go and price of a GPU-hour", icon=":material/tune:"), st.grid(min_column_width=240):
         st.number_input(
             "Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="the steps of one day"

@@ -24,14 +24,10 @@ SYSTEMS = {
     "Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac OS": "macOS", "Linux": "Linux",
 }  # fmt: skip
 WAYS = (
-    ("A login", "sees and changes all runs", "ends after 30 days without use"),
-    ("A link", "logs in one browser", "works once, within a day"),
-    (
-        "The server's token",
-        "logs in browsers, and scripts by `Authorization: Bearer`",
-        "works until the server has another token",
-    ),
-    ("The push token", "lets samplers send live samples, and nothing else", "works until the server has another push token"),
+    ("A login", "sees and changes all runs, until 30 days pass without use"),
+    ("A link", "logs in one browser, once and within a day"),
+    ("The server's token", "logs in browsers, and scripts by `Authorization: Bearer`"),
+    ("The push token", "lets samplers send live samples, and nothing else"),
 )
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
@@ -66,7 +62,7 @@ def main() -> None:
     with second:
         _invite()
     cards.title("Kinds of access")
-    cards.table(("With", "What it allows", "How long"), WAYS, "The kinds of access to this server")
+    cards.table(("With", "What it allows"), WAYS, "The kinds of access to this server")
 
 
 def _invite() -> None:

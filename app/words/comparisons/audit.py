@@ -37,7 +37,10 @@ def rows(result: RunResult) -> list[tuple[str, str]]:
 
 
 def known_and_unknown(result: RunResult) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Return the lines of ``rows`` with a value, and the others: the labels with the same reason, and the reason."""
+    """Return the lines of ``rows`` with a value, and the others grouped by their reason.
+
+    Each of the others has the labels with the same reason, and the reason.
+    """
     unknown: dict[str, list[str]] = {}
     for row in audit(result):
         if row.reading.value is None:

@@ -218,7 +218,10 @@ def _untested_advice(comparison: Comparison) -> str | None:
 
 
 def explanation(comparison: Comparison) -> str:
-    """Return what the only difference explains, as a sentence; "" if there are several, or if it explains nothing."""
+    """Return what the only difference explains, as a sentence.
+
+    It is "" if there are several differences, or if the only one explains nothing.
+    """
     effects = [row.change.replace(" → ", "\u00a0→\u00a0") for row in rows(comparison)]
     if len(effects) != 1 or not effects[0]:
         return ""
