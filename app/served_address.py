@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 import msgspec
 
-from sawtooth.ingest.locks import held, is_locked
+from sawtooth.ingest.locks import exclusive_lock, is_locked
 from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 from sawtooth.installation import default_data_folder
@@ -68,7 +68,7 @@ def keep_address(data: DataFolder, served: ServedAddress) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             file = stack.enter_context(os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b"))
-            stack.enter_context(held(file, wait=False))
+            stack.enter_context(exclusive_lock(file, wait=False))
             stack.callback(path.unlink, missing_ok=True)
             file.truncate()
             file.write(content)

@@ -26,25 +26,25 @@ _idle_lock = threading.Lock()
 _layouts: dict[str, bytes] = {}  # the content of a new file, by the statements that create it
 
 
-def borrow(memory_limit: str, scratch: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Return an instance with nothing attached, which spills into ``scratch``, or nowhere if None.
+def take_connection(memory_limit: str, spill_folder: Path | None = None) -> duckdb.DuckDBPyConnection:
+    """Return an instance with nothing attached, which spills into ``spill_folder``, or nowhere if None.
 
-    After an error, close the instance; otherwise pass it to ``give_back``. The instance has one thread. A second one would slow down the threads
-    that compute rows by a tenth, and would make sums of fractions differ in the last digits. ``derive.build``, which sums millions of rows,
-    sets more threads. The next borrower gets one thread again.
+    After an error, close the instance; otherwise pass it to ``return_connection``. The instance has one thread. A second thread would slow
+    down the threads that compute rows by a tenth. It would also change the last digits of sums of fractions. ``derive.build`` sums
+    millions of rows and sets more threads. The next call sets one thread again.
     """
     with _idle_lock:
         connection = _idle_connections.pop() if _idle_connections else None
     if connection is not None:
         try:
-            return _set_limits(connection, memory_limit, scratch)
+            return _set_limits(connection, memory_limit, spill_folder)
         except duckdb.Error:  # an instance that has spilled cannot change its folder
             connection.close()
-    return _set_limits(duckdb.connect(":memory:", config=NO_EXTENSIONS), memory_limit, scratch)
+    return _set_limits(duckdb.connect(":memory:", config=NO_EXTENSIONS), memory_limit, spill_folder)
 
 
-def give_back(connection: duckdb.DuckDBPyConnection) -> None:
-    """Return an instance with nothing attached, so that the next call of ``borrow`` can use it."""
+def return_connection(connection: duckdb.DuckDBPyConnection) -> None:
+    """Return an instance with nothing attached, so that the next call of ``take_connection`` can use it."""
     with _idle_lock:
         if not _idle_connections:
             _idle_connections.append(connection)
@@ -52,9 +52,11 @@ def give_back(connection: duckdb.DuckDBPyConnection) -> None:
     connection.close()
 
 
-def _set_limits(connection: duckdb.DuckDBPyConnection, memory_limit: str, scratch: Path | None) -> duckdb.DuckDBPyConnection:
+def _set_limits(
+    connection: duckdb.DuckDBPyConnection, memory_limit: str, spill_folder: Path | None
+) -> duckdb.DuckDBPyConnection:
     connection.execute(f"SET memory_limit = '{memory_limit}'")
-    connection.execute(f"SET temp_directory = '{quote(scratch) if scratch else ''}'")
+    connection.execute(f"SET temp_directory = '{quote(spill_folder) if spill_folder else ''}'")
     connection.execute("SET threads = 1")
     return connection
 
@@ -74,7 +76,7 @@ def read_rows(path: Path, select: str) -> list[tuple[Any, ...]]:
 
     Raises duckdb.Error for a missing or damaged file.
     """
-    connection = borrow(ROW_MEMORY)
+    connection = take_connection(ROW_MEMORY)
     try:
         connection.execute(f"ATTACH '{quote(path)}' AS attached_file (READ_ONLY); USE attached_file")
         rows = connection.execute(select).fetchall()
@@ -82,7 +84,7 @@ def read_rows(path: Path, select: str) -> list[tuple[Any, ...]]:
     except BaseException:
         connection.close()
         raise
-    give_back(connection)
+    return_connection(connection)
     return rows
 
 

@@ -1,6 +1,7 @@
 """Creation, cleanup and check of the store's files.
 
-A file begins as a locked draft, which is then renamed. A killed process leaves drafts without a lock, which ``sweep`` removes.
+A file begins as a locked draft, which is then renamed. A killed process leaves drafts without a lock.
+``remove_abandoned_drafts`` removes them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 import duckdb
 
 from sawtooth.ingest.errors import SourceError, disk_error
-from sawtooth.ingest.locks import held
+from sawtooth.ingest.locks import exclusive_lock
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 
 LOCK_NAME = "lock"
@@ -25,7 +26,7 @@ STALE_S = 60.0  # Younger drafts are not removed, because a process may not have
 
 
 @contextmanager
-def scratch(folder: Path) -> Iterator[Path]:
+def draft_folder(folder: Path) -> Iterator[Path]:
     """Provide a temporary folder inside ``folder``, which is removed at the end.
 
     Raises SourceError if the disk is full or cannot be written.
@@ -36,7 +37,7 @@ def scratch(folder: Path) -> Iterator[Path]:
     except OSError as error:
         raise disk_error(error) from error
     try:
-        with held(lock):
+        with exclusive_lock(lock):
             yield place
     except OSError as error:
         if error.errno is None:  # A timeout is an OSError too, but not an error of the disk.
@@ -52,16 +53,16 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def draft(folder: Path) -> Iterator[Path]:
+def draft_file(folder: Path) -> Iterator[Path]:
     """Provide a path for a temporary file inside ``folder``.
 
-    The file is removed at the end, unless ``commit`` renamed it. Raises the errors of ``scratch``.
+    The file is removed at the end, unless ``commit`` renamed it. Raises the errors of ``draft_folder``.
     """
-    with scratch(folder) as place:
+    with draft_folder(folder) as place:
         yield place / "draft"
 
 
-def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
+def remove_abandoned_drafts(folder: Path, older_than_s: float = STALE_S) -> None:
     """Remove drafts of killed processes in ``folder``, whose locks are free."""
     for place in folder.glob(f"{DRAFT_PREFIX}*"):
         try:
@@ -69,7 +70,7 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
                 continue
             lock = place / LOCK_NAME if place.is_dir() else place
             if lock.exists():
-                with lock.open("rb+") as file, held(file, wait=False):
+                with lock.open("rb+") as file, exclusive_lock(file, wait=False):
                     pass
         except OSError:  # A process works on this draft, or has just removed it.
             continue
@@ -80,7 +81,7 @@ def sweep(folder: Path, older_than_s: float = STALE_S) -> None:
                 place.unlink()
 
 
-def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
+def remove_all_abandoned_drafts(data: DataFolder, older_than_s: float = STALE_S) -> None:
     """Remove drafts of killed processes anywhere in a data folder."""
     for folder in (
         data.root,
@@ -94,7 +95,7 @@ def sweep_all(data: DataFolder, older_than_s: float = STALE_S) -> None:
         data.live,
         *data.live.glob("*"),
     ):
-        sweep(folder, older_than_s)
+        remove_abandoned_drafts(folder, older_than_s)
 
 
 def is_sound(database: Path) -> bool:

@@ -16,7 +16,7 @@ except ImportError:  # Windows
 
 
 @contextmanager
-def held(file: int | IO[Any], *, wait: bool = True) -> Iterator[None]:
+def exclusive_lock(file: int | IO[Any], *, wait: bool = True) -> Iterator[None]:
     """Lock an open file exclusively inside the context.
 
     Without ``wait``, raises OSError if another process has locked the file.

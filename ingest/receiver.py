@@ -22,7 +22,7 @@ from pathlib import Path
 
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.json_checksum import with_checksum, without_checksum
-from sawtooth.ingest.locks import held
+from sawtooth.ingest.locks import exclusive_lock
 from sawtooth.ingest.sampler.segments import SEGMENT_BYTES, decode_line, find_segments, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX, write_atomically
 from sawtooth.ingest.telemetry.session import is_session_id
@@ -269,7 +269,7 @@ def _open_locked(path: Path, *, create: bool = False) -> Iterator[int]:
     """Open a file for appending, with an exclusive lock against other servers on this folder."""
     file = os.open(path, os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0), 0o600)
     try:
-        with held(file):
+        with exclusive_lock(file):
             yield file
     finally:
         os.close(file)

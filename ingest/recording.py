@@ -22,7 +22,7 @@ from isal import isal_zlib
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.dumps.memory_snapshot import is_snapshot
 from sawtooth.ingest.errors import NotFoundError, SourceError, disk_error
-from sawtooth.ingest.files import commit, draft, is_sound, sweep
+from sawtooth.ingest.files import commit, draft_file, is_sound, remove_abandoned_drafts
 from sawtooth.ingest.logs import compile_log, marks, stored_snapshot
 from sawtooth.ingest.manifest import RecordingRef, is_id
 from sawtooth.ingest.schema import SCHEMA_VERSION, DataFolder
@@ -98,7 +98,7 @@ def ingest_file(
     except OSError as error:
         raise SourceError("E-TYPE", f"{name} cannot be read ({error.strerror}). Give a file.") from error
     store_tables = _store_function(head, name, folder, report)
-    with _without_garbage_collection(), draft(folder.recordings) as temporary, opened_source.hash_in_parallel():
+    with _without_garbage_collection(), draft_file(folder.recordings) as temporary, opened_source.hash_in_parallel():
         writer = Writer(temporary)
         try:
             description = {"source_name": name, "tool_version": tool_version(), "schema_version": SCHEMA_VERSION}
@@ -144,7 +144,7 @@ def _prepare_folder(folder: DataFolder) -> None:
     """Create the data folder if it is missing, and remove the remains of killed processes."""
     try:
         for place in (folder.create().recordings, folder.sources):
-            sweep(place)
+            remove_abandoned_drafts(place)
     except OSError as error:
         raise disk_error(error) from error
 
@@ -215,7 +215,7 @@ def _store_source(opened_source: Source, target: Path) -> None:
     """Store the source compressed. A source that is already a single intact gzip member is copied."""
     if target.exists():
         return
-    with draft(target.parent) as temporary:
+    with draft_file(target.parent) as temporary:
         if opened_source.single_member:
             shutil.copyfile(opened_source.path, temporary)
         else:

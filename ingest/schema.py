@@ -16,7 +16,7 @@ import msgspec
 
 from sawtooth.ingest.errors import NotFoundError, UsageError, disk_error
 from sawtooth.ingest.json_checksum import with_checksum, without_checksum
-from sawtooth.ingest.locks import held
+from sawtooth.ingest.locks import exclusive_lock
 from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import samples_sql
@@ -28,7 +28,7 @@ STORAGE_VERSION = "v1.5.0"  # With this version, clients of DuckDB 1.5 can open 
 # Every column of a DuckDB file takes at least one block. DuckDB's default of 256 kB makes files of small traces three times as large. 32 kB
 # would make files of long traces larger.
 BLOCK_BYTES = 64 << 10
-# Every temporary name begins with this, so that ``files.sweep`` can remove the remains of a killed process.
+# Every temporary name begins with this, so that ``files.remove_abandoned_drafts`` can remove the drafts of killed processes.
 DRAFT_PREFIX = ".draft."
 
 
@@ -212,7 +212,10 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Write ``content`` to ``path`` so that a reader sees either the old file or the complete new one."""
     descriptor, temporary = tempfile.mkstemp(prefix=DRAFT_PREFIX, dir=path.parent)
     try:
-        with os.fdopen(descriptor, "wb") as file, held(file):  # The lock marks a draft in progress; see sawtooth.ingest.files.
+        with (
+            os.fdopen(descriptor, "wb") as file,
+            exclusive_lock(file),
+        ):  # The lock marks a draft in progress; see sawtooth.ingest.files.
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

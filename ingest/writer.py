@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sawtooth.ingest.database import attach_new, borrow, give_back
+from sawtooth.ingest.database import attach_new, return_connection, take_connection
 from sawtooth.ingest.decode import NULL
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.schema import schema_sql
@@ -48,7 +48,9 @@ class Writer:
         ] = {}  # the last insert into LARGEST_TABLE (True), and into another table (False)
         self._row_counts: Counter[str] = Counter()  # number of stored rows by table
         self._finished = False
-        self._connection = borrow(MEMORY_LIMIT, path.parent)  # spills into the draft's folder, which is removed at the end
+        self._connection = take_connection(
+            MEMORY_LIMIT, path.parent
+        )  # spills into the draft's folder, which is removed at the end
         attach_new(self._connection, path, "recording_file", schema_sql())
 
     def insert(self, table: str, columns: dict[str, Any]) -> None:
@@ -116,7 +118,7 @@ class Writer:
         """Stop the threads and release the database, also after an error."""
         self._threads.shutdown()
         if self._finished:
-            give_back(self._connection)
+            return_connection(self._connection)
         else:
             self._connection.close()
 

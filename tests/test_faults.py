@@ -21,7 +21,7 @@ from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app.jobs import leftovers
 from sawtooth.app.jobs.job_files import JobOrder
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
-from sawtooth.ingest.files import scratch, sweep
+from sawtooth.ingest.files import draft_folder, remove_abandoned_drafts
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from tests.support import fault_stage as stage
 from tests.support.fault_stage import bytes_in, small_disk
@@ -273,9 +273,9 @@ def test_a_stepped_clock_removes_no_work_in_progress(tmp_path, held, hours):
     job.mkdir()
     write_atomically(job / "job.json", json.dumps({"data": "", "files": [], "server_pid": os.getppid()}).encode())
     now = time.time() + hours * 3600
-    with scratch(folder.uploads) as upload:
+    with draft_folder(folder.uploads) as upload:
         leftovers.remove_leftovers(folder.uploads, now)
-        sweep(folder.uploads, older_than_s=-abs(hours) * 3600)
+        remove_abandoned_drafts(folder.uploads, older_than_s=-abs(hours) * 3600)
         assert job.exists() and upload.exists()
     assert msgspec.json.decode((job / "job.json").read_bytes(), type=JobOrder).server_pid == os.getppid()
     assert stage.numbers(folder, held[1]) == held[2]

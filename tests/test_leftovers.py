@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from sawtooth.app.jobs import leftovers
-from sawtooth.ingest.files import sweep_all
+from sawtooth.ingest.files import remove_all_abandoned_drafts
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 from tests.support.paths import ROOT
 
@@ -14,19 +14,19 @@ def test_a_sweep_keeps_drafts_of_other_processes(tmp_path):
     folder = DataFolder(tmp_path).create()
     (folder.runs / f"{DRAFT_PREFIX}dead").write_bytes(b"half a manifest")
     code = (
-        "import sys; from pathlib import Path; from sawtooth.ingest.files import scratch\n"
-        "with scratch(Path(sys.argv[1])) as place:\n    print('up', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from sawtooth.ingest.files import draft_folder\n"
+        "with draft_folder(Path(sys.argv[1])) as place:\n    print('up', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", code, str(folder.derived)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}
     ) as other:
         other.stdout.readline()
-        sweep_all(folder, older_than_s=0)
+        remove_all_abandoned_drafts(folder, older_than_s=0)
         assert [path.parent.name for path in folder.root.rglob(f"{DRAFT_PREFIX}*")] == ["derived"]
         other.kill()
         other.wait()
-        sweep_all(folder, older_than_s=0)
+        remove_all_abandoned_drafts(folder, older_than_s=0)
     assert list(folder.root.rglob(f"{DRAFT_PREFIX}*")) == []
 
 

@@ -19,7 +19,7 @@ from sawtooth.analysis.cluster.mapping import is_summary
 from sawtooth.analysis.cluster.storage import Storage
 from sawtooth.analysis.cluster.summary import SCHEMA, unpack
 from sawtooth.ingest.errors import SawtoothError, UsageError
-from sawtooth.ingest.files import commit, draft
+from sawtooth.ingest.files import commit, draft_file
 from sawtooth.ingest.schema import DataFolder
 
 PARALLEL_READS = 16  # Parallel reads, because each read waits several milliseconds for an object store.
@@ -35,7 +35,7 @@ def gather(place: Storage, folder: DataFolder) -> str:
     names = sorted(name for name in place.names() if is_summary(name))
     if not names:
         raise UsageError(f"There are no summaries in {place.url}. Make them with sawtooth map.")
-    with draft(folder.recordings) as temporary:
+    with draft_file(folder.recordings) as temporary:
         with (
             ThreadPoolExecutor(PARALLEL_READS) as pool,
             pq.ParquetWriter(temporary, SCHEMA, compression="zstd", store_schema=False) as writer,

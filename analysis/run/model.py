@@ -47,21 +47,22 @@ def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
 class CodeChange:
     """One way to write the fix; ``framework`` is PyTorch, Lightning or Transformers.
 
-    ``of_run``: its names and sizes are the run's own. Texts may have slots (``$model``); ``usual`` fills those not known.
+    ``of_run``: its names and sizes are the run's own. Texts may have slots, such as ``$model``. ``slot_defaults`` has the text of each
+    slot that the run does not fill.
     """
 
     framework: str
     before: str
     after: str
     of_run: bool = False
-    usual: tuple[tuple[str, str], ...] = ()
+    slot_defaults: tuple[tuple[str, str], ...] = ()
 
     def filled(self, **names: str) -> CodeChange:
-        """Return the change with ``names`` in its slots, and the usual text in the others."""
-        if not self.usual:
+        """Return the change with ``names`` in its slots, and the default text in the others."""
+        if not self.slot_defaults:
             return self
-        before, after = (Template(text).substitute(dict(self.usual) | names) for text in (self.before, self.after))
-        return CodeChange(self.framework, before, after, self.of_run or any(slot in names for slot, _ in self.usual))
+        before, after = (Template(text).substitute(dict(self.slot_defaults) | names) for text in (self.before, self.after))
+        return CodeChange(self.framework, before, after, self.of_run or any(slot in names for slot, _ in self.slot_defaults))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from sawtooth.app.format import bytes_, clean
 from sawtooth.app.jobs.leftovers import is_stale_upload
 from sawtooth.app.settings import Settings, settings
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
-from sawtooth.ingest.files import draft
+from sawtooth.ingest.files import draft_file
 
 MAX_UPLOADS = 2  # Uploads that run at once. Each writes as fast as the disk permits, and more would slow down the pages.
 BLOCK_BYTES = 1 << 20  # Bytes of one write to the disk. Larger blocks take memory, smaller blocks need more writes.
@@ -74,7 +74,7 @@ async def _store(request: Request, options: Settings) -> Response:
     upload = secrets.token_hex(16)
     try:
         _check_length(request.headers.get("content-length"), folder, options)
-        with draft(folder) as part:
+        with draft_file(folder) as part:
             async with asyncio.timeout(MAX_UPLOAD_SECONDS):
                 size = await _receive(request, part, options)
             part.rename(folder / upload)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.files import scratch
+from sawtooth.ingest.files import draft_folder
 from sawtooth.ingest.source import HEAD_BYTES, Source
 from sawtooth.ingest.telemetry.registry import READ_ERRORS, reader_for
 
@@ -39,7 +39,7 @@ def rotations_joined(files: Sequence[NamedFile], place: Path) -> Iterator[tuple[
         yield list(files), []
         return
     whole_files, notices = list(files), []
-    with scratch(place) as folder:
+    with draft_folder(place) as folder:
         for number, group in enumerate(groups):
             target = folder / f"{number}.log"
             if not _write_joined(group, target):

@@ -27,7 +27,7 @@ from sawtooth.app.server.slow_clients import allow_many_files, end_slow_clients
 from sawtooth.app.server.start import OPEN, link_to, url_of
 from sawtooth.app.server.tokens import VIEWERS, stored_token
 from sawtooth.app.settings import Settings, settings
-from sawtooth.ingest.files import sweep_all
+from sawtooth.ingest.files import remove_all_abandoned_drafts
 from sawtooth.ingest.schema import DataFolder
 
 log = logging.getLogger("sawtooth")
@@ -118,7 +118,7 @@ def _prepare(data: DataFolder) -> None:
     """Make the data folder private, remove leftovers of killed processes, import bundled recordings."""
     data.root.chmod(0o700)
     remove_leftovers(data.uploads, time.time())
-    sweep_all(data, older_than_s=MIN_DRAFT_AGE_S)
+    remove_all_abandoned_drafts(data, older_than_s=MIN_DRAFT_AGE_S)
     import_bundled(jobs(), data, again=settings().demo)
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from sawtooth.ingest.capture.packing import SOURCE_MEMBER, write_archive
 from sawtooth.ingest.errors import NotFoundError, SourceError, UsageError
-from sawtooth.ingest.files import scratch
+from sawtooth.ingest.files import draft_folder
 from sawtooth.ingest.loop.command import visible
 from sawtooth.ingest.manifest import Manifest, RecordingRef, run_id_of
 from sawtooth.ingest.recording import IngestProgress, clean_name, clean_title, ingest_file
@@ -93,7 +93,7 @@ def export_runs(folder: DataFolder, run_ids: list[str], target: Path, *, redact:
         write_bundle(target, bundle_manifest, sources)
         return bundle_manifest
     redactor = Redactor([recording.host for run in runs for recording in run.recordings if recording.host])
-    with scratch(folder.uploads) as place:
+    with draft_folder(folder.uploads) as place:
         redacted = {member: place / Path(member).name for member in sources}
         for recording_id, member in members.items():
             redactor.source(sources[member], redacted[member])
@@ -243,7 +243,7 @@ def _ingest_source(
 ) -> RecordingRef:
     shown_name = clean_name(recording.source_name)
     report = (lambda p: progress(shown_name, p)) if progress else None
-    with scratch(folder.uploads) as place:
+    with draft_folder(folder.uploads) as place:
         source = place / "source.gz"
         bundle.copy_source(recording.member, source)
         return ingest_file(source, folder, source_name=shown_name, keep_source=keep_source, progress=report)

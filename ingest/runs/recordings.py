@@ -12,7 +12,7 @@ import msgspec
 
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import NotFoundError, disk_error
-from sawtooth.ingest.locks import held
+from sawtooth.ingest.locks import exclusive_lock
 from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
@@ -30,7 +30,7 @@ def runs_locked(folder: DataFolder) -> Iterator[None]:
         lock = (folder.root / LOCK_FILE).open("wb")
     except OSError as error:
         raise disk_error(error) from error
-    with lock, held(lock):
+    with lock, exclusive_lock(lock):
         yield
 
 

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.files import draft, sweep
+from sawtooth.ingest.files import draft_file, remove_abandoned_drafts
 from sawtooth.ingest.recording import ingest_file, read_ref
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
 from tests.support import sound_trace
@@ -67,7 +67,7 @@ def test_a_killed_ingest_leaves_only_a_draft_to_sweep(tmp_path, trace, stage):
     folder = DataFolder(tmp_path)
     assert all(DRAFT_PREFIX in name for name in files(tmp_path))
     for place in (folder.recordings, folder.sources):
-        sweep(place, older_than_s=0)
+        remove_abandoned_drafts(place, older_than_s=0)
     assert files(tmp_path) == []
     ref = ingest_file(trace, folder)
     assert len(files(tmp_path)) == 2 and read_ref(folder.recording_file(ref.id)) == ref
@@ -85,9 +85,9 @@ def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path, trace, max_file_by
 
 
 def test_a_draft_in_use_is_not_swept(tmp_path):
-    with draft(tmp_path) as path:
+    with draft_file(tmp_path) as path:
         path.write_bytes(b"x")
-        sweep(tmp_path, older_than_s=0)
+        remove_abandoned_drafts(tmp_path, older_than_s=0)
         assert path.exists()
     assert list(tmp_path.iterdir()) == []
 

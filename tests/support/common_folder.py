@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from sawtooth.ingest.locks import held
+from sawtooth.ingest.locks import exclusive_lock
 
 FOLDER_VARIABLE = "SAWTOOTH_TESTS_FOLDER"  # The process that starts the test workers sets this variable.
 
@@ -47,5 +47,5 @@ def alone(what: str) -> Iterator[None]:
 
     The second process waits and then finds the result of the first.
     """
-    with (common_folder() / f"{what}.lock").open("w") as file, held(file):
+    with (common_folder() / f"{what}.lock").open("w") as file, exclusive_lock(file):
         yield

@@ -18,7 +18,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import bring_in
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import NotFoundError
-from sawtooth.ingest.files import is_sound, sweep_all
+from sawtooth.ingest.files import is_sound, remove_all_abandoned_drafts
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.recordings import LOCK_FILE
 from sawtooth.ingest.schema import DRAFT_PREFIX, DataFolder
@@ -121,7 +121,7 @@ def check_whole(folder: DataFolder) -> None:
 
     Temporary files are first removed, as a server does when it starts.
     """
-    sweep_all(folder, older_than_s=0)
+    remove_all_abandoned_drafts(folder, older_than_s=0)
     assert leftovers(folder) == [], leftovers(folder)
     for place in (folder.recordings, folder.derived):
         assert all(is_sound(path) for path in place.glob("*.duckdb"))

@@ -79,7 +79,7 @@ COMPILED = CodeChange(
     "PyTorch",
     "model = $model.cuda()",
     'model = torch.compile($model.cuda(), mode="reduce-overhead")   # graphs of forward and backward pass, not of the optimizer',
-    usual=MODEL,
+    slot_defaults=MODEL,
 )
 CHANGES = (
     BY_HAND,

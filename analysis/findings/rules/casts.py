@@ -36,7 +36,7 @@ CHANGES = (
         "PyTorch",
         "model = $model.cuda()   # FP32 weights, cast in every forward pass",
         "model = torch.compile($model.cuda())   # fuses casts into the kernels around them",
-        usual=MODEL,
+        slot_defaults=MODEL,
     ),
 )
 SHARDED = CodeChange(

@@ -94,19 +94,19 @@ CHANGES = (
         "PyTorch",
         "loader = DataLoader(dataset, …$workers_now)",
         "loader = DataLoader(dataset, …, num_workers=$workers, pin_memory=True,\n                    persistent_workers=True, prefetch_factor=4)",
-        usual=DEFAULT_SLOTS,
+        slot_defaults=DEFAULT_SLOTS,
     ),
     CodeChange(
         "Lightning",
         "DataLoader(dataset, …)",
         "DataLoader(dataset, …, num_workers=$workers, persistent_workers=True)",
-        usual=DEFAULT_SLOTS,
+        slot_defaults=DEFAULT_SLOTS,
     ),
     CodeChange(
         "Transformers",
         "TrainingArguments(...)",
         "TrainingArguments(..., dataloader_num_workers=$workers, dataloader_persistent_workers=True, dataloader_prefetch_factor=4)",
-        usual=DEFAULT_SLOTS,
+        slot_defaults=DEFAULT_SLOTS,
     ),
 )
 

@@ -79,7 +79,7 @@ CHANGES = (
         "others = [p for p in model.parameters() if all(p is not table for table in tables)]\n"
         "opts = [torch.optim.$sparse(tables, lr=1e-3), torch.optim.$optimizer(others, $options)]\n"
         "for opt in opts:   # after loss.backward()\n    opt.step(); opt.zero_grad()",
-        usual=DEFAULT_SLOTS,
+        slot_defaults=DEFAULT_SLOTS,
     ),
 )
 JOIN_CHANGES = (

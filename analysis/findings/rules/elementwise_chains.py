@@ -44,7 +44,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 CHANGES = (
-    CodeChange("PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())", usual=MODEL),
+    CodeChange("PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())", slot_defaults=MODEL),
     CodeChange(
         "Lightning", "model = LitNet()", "model = LitNet()\nmodel.compile()   # torch.compile(LitNet()) stops at self.log"
     ),
@@ -53,13 +53,19 @@ CHANGES = (
 # torch.compile stops at a recurrent layer, so the parts before and after the layer are compiled.
 AROUND_LAYER = (
     CodeChange(
-        "PyTorch", "model = $model.cuda()", "model = $model.cuda()\nmodel.encoder.compile()\nmodel.head.compile()", usual=MODEL
+        "PyTorch",
+        "model = $model.cuda()",
+        "model = $model.cuda()\nmodel.encoder.compile()\nmodel.head.compile()",
+        slot_defaults=MODEL,
     ),
 )
 # For a step that the user's own code captures as a CUDA graph.
 BEFORE_CAPTURE_CHANGES = (
     CodeChange(
-        "PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())   # before the graph is captured", usual=MODEL
+        "PyTorch",
+        "model = $model.cuda()",
+        "model = torch.compile($model.cuda())   # before the graph is captured",
+        slot_defaults=MODEL,
     ),
 )
 FUSION_NOTE = "Predicted with one kernel for each group of neighbouring kernels. The new kernel takes as long as the group's longest kernel. The optimizer does not change."

@@ -42,7 +42,7 @@ CHANGES = (
         "PyTorch",
         "model = $model.cuda()",
         "from torchao.float8 import convert_to_float8_training   # sizes must be multiples of 16\nmodel = torch.compile(convert_to_float8_training($model.to(torch.bfloat16).cuda()))",
-        usual=MODEL,
+        slot_defaults=MODEL,
     ),
 )
 

@@ -51,13 +51,13 @@ CHANGES = (
         "model = $model.cuda()\nfor x, y in loader:\n    x = x.cuda(non_blocking=True)",
         "model = $model.cuda().to(memory_format=torch.$layout)\nfor x, y in loader:\n"
         "    x = x.cuda(non_blocking=True).to(memory_format=torch.$layout)",
-        usual=(*MODEL, *LAYOUT),
+        slot_defaults=(*MODEL, *LAYOUT),
     ),
     CodeChange(
         "Lightning",
         "def configure_model(self): ...",
         "def configure_model(self):\n    self.to(memory_format=torch.$layout)",
-        usual=LAYOUT,
+        slot_defaults=LAYOUT,
     ),
 )
 
@@ -93,7 +93,7 @@ NOTE = (
 NOTE_3D = " For three dimensions, cuDNN has fewer kernels. The only measured network took 9.39 ms, although 6.90 ms (5.73 to 11.9) were predicted."
 NOTE_DEPTHWISE = " In PyTorch's benchmark, cuDNN's depthwise kernels reach 0.6 to 5.8 times the speed of PyTorch's own."
 CHANGES_3D = tuple(
-    replace(change, usual=tuple((slot, LAYOUT_3D if slot == "layout" else text) for slot, text in change.usual))
+    replace(change, slot_defaults=tuple((slot, LAYOUT_3D if slot == "layout" else text) for slot, text in change.slot_defaults))
     for change in CHANGES
 )
 

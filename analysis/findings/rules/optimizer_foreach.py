@@ -30,7 +30,7 @@ CHANGES = (
         "PyTorch",
         "torch.optim.$optimizer(model.parameters(), $options)",
         "torch.optim.$optimizer(model.parameters(), $options, $fused)",
-        usual=OPTIMIZER,
+        slot_defaults=OPTIMIZER,
     ),
     CodeChange(
         "Transformers",

@@ -70,7 +70,7 @@ CHANGES = (
         "PyTorch",
         "torch.optim.$optimizer(model.parameters(), $options, foreach=False)",
         "torch.optim.$optimizer(model.parameters(), $options, $fused)",
-        usual=OPTIMIZER,
+        slot_defaults=OPTIMIZER,
     ),
     CodeChange(
         "Lightning",

@@ -46,19 +46,19 @@ CHANGES = (
         "PyTorch",
         "DataLoader(dataset, …$workers_now)",
         "DataLoader(dataset, …, num_workers=$workers, pin_memory=True, persistent_workers=True, prefetch_factor=4)",
-        usual=DEFAULT_SLOTS,
+        slot_defaults=DEFAULT_SLOTS,
     ),
     CodeChange(
         "Lightning",
         "DataLoader(dataset, …)",
         "DataLoader(dataset, …, num_workers=$workers, persistent_workers=True)",
-        usual=DEFAULT_SLOTS,
+        slot_defaults=DEFAULT_SLOTS,
     ),
     CodeChange(
         "Transformers",
         "TrainingArguments(dataloader_num_workers=2)",
         "TrainingArguments(dataloader_num_workers=$workers, dataloader_persistent_workers=True)",
-        usual=DEFAULT_SLOTS,
+        slot_defaults=DEFAULT_SLOTS,
     ),
 )
 

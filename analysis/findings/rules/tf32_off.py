@@ -34,7 +34,7 @@ CHANGES = (
         "PyTorch",
         "model = $model.cuda()",
         'torch.set_float32_matmul_precision("high")\ntorch.backends.cudnn.allow_tf32 = True\nmodel = $model.cuda()',
-        usual=MODEL,
+        slot_defaults=MODEL,
     ),
     CodeChange("Lightning", "Trainer()", 'torch.set_float32_matmul_precision("high")\nTrainer()'),
     CodeChange("Transformers", "TrainingArguments(...)", "TrainingArguments(..., tf32=True)"),

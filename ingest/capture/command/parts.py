@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
 
-from ...locks import held, is_locked
+from ...locks import exclusive_lock, is_locked
 
 PREFIX = "sawtooth-run-"
 LOCK = "lock"
@@ -51,7 +51,7 @@ def parts_folder() -> Iterator[Path]:
         (folder / LOCK).touch()
         with contextlib.suppress(OSError):  # Reserve space for a note about an error before the disk is full.
             reserved_error(folder).write_bytes(b" " * RESERVED_BYTES)
-        with (folder / LOCK).open("r+") as lock, held(lock):
+        with (folder / LOCK).open("r+") as lock, exclusive_lock(lock):
             yield folder
 
 

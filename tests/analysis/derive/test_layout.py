@@ -22,7 +22,7 @@ from sawtooth.analysis.derive.build import ensure_derived
 from sawtooth.analysis.derive.screen_sums import ensure_sums
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.errors import SawtoothError
-from sawtooth.ingest.files import sweep_all
+from sawtooth.ingest.files import remove_all_abandoned_drafts
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.runs.proposals import remove_unused
 from sawtooth.ingest.schema import DataFolder
@@ -135,7 +135,7 @@ def test_a_screen_shows_the_same_after_each_fault_in_storing_sums(
             assert fault == "damaged"
             rows = lane_sums(library, recording_id)
     assert rows == right
-    sweep_all(folder, older_than_s=0)
+    remove_all_abandoned_drafts(folder, older_than_s=0)
     beside = [] if fault in ("a full disk", "within the derived file") else [stored]
     assert sorted(folder.derived.iterdir()) == [derived, *beside]
 

@@ -12,7 +12,7 @@ ADAM = CodeChange(
     "PyTorch",
     "torch.optim.$optimizer(model.parameters(), $options)",
     "torch.optim.$optimizer(model.parameters(), $options, $fused)",
-    usual=OPTIMIZER,
+    slot_defaults=OPTIMIZER,
 )
 TRAINER = CodeChange("Transformers", "TrainingArguments(...)", 'TrainingArguments(..., optim="adamw_torch_fused")')
 
@@ -30,7 +30,7 @@ def test_optimizer_code_uses_the_class_and_the_arguments_it_accepts(name: str, a
 
 
 def test_example_code_uses_the_model_name_of_the_trace() -> None:
-    template = CodeChange("PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())", usual=MODEL)
+    template = CodeChange("PyTorch", "model = $model.cuda()", "model = torch.compile($model.cuda())", slot_defaults=MODEL)
     own, compiled = template.filled(model="LM(…)", optimizer="SGD"), template.filled()
     assert own.after == "model = torch.compile(LM(…).cuda())" and compiled.after == "model = torch.compile(Net().cuda())"
     assert advice.diff(own).splitlines()[0] == advice.WITH_NAMES

@@ -126,7 +126,7 @@ def test_the_suggested_code_sets_enough_workers_or_makes_samples_cheaper(known, 
         "PyTorch",
         "DataLoader(dataset$seen)",
         "DataLoader(dataset, num_workers=$workers)",
-        usual=(("workers", "12"), ("seen", "")),
+        slot_defaults=(("workers", "12"), ("seen", "")),
     )
     workers = workers_for(SimpleNamespace(run=run, step_ms=300.0), step_ms)
     (change,) = loader_changes(known, (usual,), workers)
