@@ -121,7 +121,11 @@ def ingest_file(
 
 def _check_id(actual: str, expected: str | None, name: str) -> None:
     if expected is not None and actual != expected:
-        raise SourceError("E-CHANGED", f"{name} has other content (id {actual}) than when it was summarised (id {expected}).")
+        raise SourceError(
+            "E-CHANGED",
+            f"{name} has changed since sawtooth map summarised it: its content has the id {actual}, the summary has {expected}. "
+            "Run sawtooth map and sawtooth reduce again.",
+        )
 
 
 def read_ref(path: Path) -> RecordingRef:

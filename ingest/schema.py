@@ -148,7 +148,9 @@ class DataFolder:
                 f"The manifest of run {run_id} is damaged ({error}). Ingest its trace again to restore it."
             ) from None
         except OSError as error:
-            raise NotFoundError(f"The manifest of run {run_id} cannot be read ({error.strerror}).") from None
+            raise NotFoundError(
+                f"The manifest of run {run_id} cannot be read ({error.strerror}). Check the file's permissions."
+            ) from None
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Replace a run's manifest atomically, with its checksum.

@@ -163,7 +163,8 @@ class Source:
             start = file.read(2)
         if not start:
             raise SourceError(
-                "E-EMPTY", "The file is empty (0 bytes). The profiler or the copy was stopped before it wrote anything."
+                "E-EMPTY",
+                "The file is empty (0 bytes). The profiler or the copy was stopped before it wrote anything. Copy or record it again.",
             )
         self.gzipped = start == GZIP_MAGIC
 

@@ -42,6 +42,10 @@ DENIED = {
 RELEASED = {"analysis/run/contract.py: witnesses"}  # released keys of the JSON report, which cannot change
 TWICE = {"SawtoothCapture"}  # the public callbacks of Lightning and of Hugging Face, which users import by this name
 MAX_WORDS = 25  # Mean number of words in the sentences of a module that writes to users.
+# What the user can do about a source that Sawtooth cannot read.
+INSTRUCTION = re.compile(
+    "(Add|Ask|Copy|Export|Filter|Free|Give|If it is|Import|Ingest|Install|Pass|Profile|Query|Record|Run|Save|Scrape|Unpack|Update|Wait|Write) "
+)
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # Matches a docstring's first line that is too long, in a file's text, because parsing all tests would take two seconds.
 LONG_FIRST_LINE = re.compile(rf'(?:\A|:(?:[ \t]*#.*)?\n)[ \t]*r?"""((?:(?!""").){{{LONGEST_FIRST_LINE + 1},}})')
@@ -157,6 +161,19 @@ def test_sentences_to_users_are_short_on_average() -> None:
 def test_long_sentences_are_counted() -> None:
     tree = ast.parse(f'print(f"{{a}} {"word " * 30}ends. Short one here.")')
     assert [len(sentence.split()) for text in _texts(tree) for sentence in _sentences(text)] == [32, 3]
+
+
+def test_errors_of_a_source_say_what_to_do() -> None:
+    """The last sentence is an instruction. Messages that end with a variable are not checked."""
+    without = {
+        f"{path}: {text}"
+        for path, tree in _trees()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "SourceError"
+        for text in _texts(ast.Module([ast.Expr(node.args[1])], []))
+        if not INSTRUCTION.match(_sentences(text)[-1])
+    }
+    assert without == set()
 
 
 def test_documents_are_for_people() -> None:

@@ -68,5 +68,7 @@ def _connect(address: str | None, jobs: int | None) -> Any:
     except Exception as error:  # Ray raises a bare Exception if a node takes too long to start.
         if address is None:
             raise UsageError(NOT_STARTED.format(why=str(error).strip() or type(error).__name__)) from None
-        raise UsageError(f"There is no Ray cluster at {address} ({type(error).__name__}).") from None
+        raise UsageError(
+            f"There is no Ray cluster at {address} ({type(error).__name__}). Check the address, or leave out --address to start Ray on this machine."
+        ) from None
     return ray

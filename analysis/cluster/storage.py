@@ -101,7 +101,7 @@ class Folder:
         """Return the file itself. Raises NotFoundError if there is no such file."""
         path = self.root / name
         if not path.is_file():
-            raise NotFoundError(f"{path} does not exist any more.")
+            raise NotFoundError(f"{path} does not exist any more. Run sawtooth map again.")
         return path
 
 
@@ -185,7 +185,7 @@ def list_sources(urls: Iterable[str]) -> list[SourceVersion]:
     for url in urls:
         listed = list(_source_at(url))
         if not listed:
-            raise UsageError(f"There is neither a trace nor telemetry at {url}.")
+            raise UsageError(f"There is neither a trace nor telemetry at {url}. Give the folder with the traces.")
         sources.update({source.url: source for source in listed})
     return [sources[url] for url in sorted(sources)]
 
@@ -231,12 +231,16 @@ def _as_ours(url: str, *, missing: bool = True) -> Iterator[None]:
     except FileNotFoundError:
         if not missing:
             raise
-        raise NotFoundError(f"{url} does not exist.") from None
+        raise NotFoundError(f"{url} does not exist. Check the address.") from None
     except OSError as error:
-        raise SawtoothError(f"{url} cannot be read or written ({error.strerror or type(error).__name__}).") from None
+        raise SawtoothError(
+            f"{url} cannot be read or written ({error.strerror or type(error).__name__}). Check the address and its permissions."
+        ) from None
     except SawtoothError:
         raise
     except Exception as error:
         if type(error).__module__.startswith("obstore"):
-            raise SawtoothError(f"{url} cannot be read or written ({type(error).__name__}).") from None
+            raise SawtoothError(
+                f"{url} cannot be read or written ({type(error).__name__}). Check the address, the credentials and the network."
+            ) from None
         raise

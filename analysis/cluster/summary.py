@@ -104,9 +104,9 @@ def unpack(content: bytes) -> pa.Table:
             raise SawtoothError("This is not a summary of a rank that this version of Sawtooth made. Run sawtooth map again.")
         table = file.read().cast(SCHEMA)
     except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
-        raise SawtoothError("This is not a summary of a rank.") from error
+        raise SawtoothError("This is not a summary of a rank, or it is damaged. Run sawtooth map again.") from error
     if column := first_invalid_column(table):
-        raise SawtoothError(f"This summary was not made by Sawtooth, or was changed: column {column} has invalid values.")
+        raise SawtoothError(f"Column {column} of this summary has values that Sawtooth does not write. Run sawtooth map again.")
     return table
 
 

@@ -29,9 +29,9 @@ from sawtooth.analysis.derive.parts.work import ClassifiedWork, Device, work_of
 from sawtooth.analysis.derive.steps.device import DeviceSteps
 from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.version import ANALYSIS_VERSION
-from sawtooth.ingest.database import CORES, attach_new, borrow, give_back, quote, release_memory
+from sawtooth.ingest.database import CORES, attach_new, quote, release_memory, return_connection, take_connection
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
-from sawtooth.ingest.files import commit, draft, is_sound
+from sawtooth.ingest.files import commit, draft_file, is_sound
 from sawtooth.ingest.schema import DataFolder
 
 MAX_ANALYSED = 16  # GPUs analysed per trace: one host has at most 16, and the analysis of each GPU costs a replay of the trace.
@@ -81,13 +81,13 @@ def derive(recording_file: Path, target: Path) -> None:
 
     Raises SourceError if the disk is full.
     """
-    with draft(target.parent) as temporary:
+    with draft_file(target.parent) as temporary:
         _write(recording_file, temporary)
         commit(temporary, target)
 
 
 def _write(recording_file: Path, temporary: Path) -> None:
-    con = borrow(f"{MEMORY_MB}MB", temporary.parent)  # DuckDB spills into the draft's folder, which is always removed
+    con = take_connection(f"{MEMORY_MB}MB", temporary.parent)  # DuckDB spills into the draft's folder, which is always removed
     try:
         con.execute(f"ATTACH '{quote(recording_file)}' AS r (READ_ONLY)")
         kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
@@ -100,7 +100,7 @@ def _write(recording_file: Path, temporary: Path) -> None:
         con.execute("CHECKPOINT d")
         con.execute("DETACH d; DETACH r")
         if events <= MAX_EVENTS_WITHOUT_SUMS:
-            give_back(con)
+            return_connection(con)
             return
     except BaseException:
         con.close()

@@ -12,9 +12,9 @@ import duckdb
 
 from sawtooth.analysis.derive.build import MEMORY_MB, ensure_derived, memory_limit
 from sawtooth.analysis.derive.layout import MAX_EVENTS_WITHOUT_SUMS, events_of, sum_statements
-from sawtooth.ingest.database import CORES, attach_new, borrow, quote, read_rows
+from sawtooth.ingest.database import CORES, attach_new, quote, read_rows, take_connection
 from sawtooth.ingest.errors import SourceError
-from sawtooth.ingest.files import commit, draft
+from sawtooth.ingest.files import commit, draft_file
 from sawtooth.ingest.schema import DataFolder
 
 # Earlier versions stored the sums in the derived file.
@@ -45,7 +45,7 @@ def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
         ((events, operations),) = read_rows(source, f"SELECT {events_of()}, (SELECT count(*) FROM gpu_ops)")
         if events <= MAX_EVENTS_WITHOUT_SUMS or read_rows(derived, _STORED_WITHIN):
             return None
-        with draft(target.parent) as temporary:
+        with draft_file(target.parent) as temporary:
             _write(source, derived, temporary, memory_limit(operations))
             commit(temporary, target)
         if not source.exists():  # the run was deleted in the meantime (a deletion removes the recording first)
@@ -57,7 +57,7 @@ def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
 
 
 def _write(recording: Path, derived: Path, temporary: Path, limit: str) -> None:
-    con = borrow(f"{MEMORY_MB}MB", temporary.parent)
+    con = take_connection(f"{MEMORY_MB}MB", temporary.parent)
     try:
         con.execute(f"ATTACH '{quote(recording)}' AS r (READ_ONLY); ATTACH '{quote(derived)}' AS d (READ_ONLY)")
         attach_new(con, temporary, "s", "", "s.main,r.main,d.main")

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from sawtooth.analysis.metrics.metric import DeviceMeasurements, Metric
 from sawtooth.analysis.metrics.mfu import ABOVE_16_BIT_PEAK, NARROW, FlopRate, rate_of
 from sawtooth.analysis.metrics.reading import Reading, Trust, lowest_trust, missing
-from sawtooth.analysis.units import in_mhz, percent
+from sawtooth.analysis.units import in_mhz
 
 # Reasons why a factor may be above 100 %.
-BOOSTS = "Above 100 % because the GPU's clock is above the clock at which its peak is quoted."
+BOOSTS = "Above 100 %, because the GPU ran at a higher clock than the clock at which its peak is quoted."
 LONGER_THAN_THE_STEP = "Above 100 %: the GPU's work in a profiled step takes longer than the run's step. Profile and run differ in work or in clock."
 TOO_EFFICIENT = "Above 100 %: the FLOPs of masked attention are counted in full although kernels skip masked parts, or the clock, the step time or the peak is wrong."
 
@@ -54,10 +54,7 @@ def _factors(measured: DeviceMeasurements) -> _Factors | str:
 
 
 def _clock_note(mhz: float, quoted_mhz: float, time_in_words: str) -> str:
-    mean, above = f"{in_mhz(mhz)} (mean over {time_in_words})", mhz / quoted_mhz - 1
-    if above < 0.005:
-        return f"{mean}; the peak is quoted at {in_mhz(quoted_mhz)}."
-    return f"{mean}, {percent(above)} above the {in_mhz(quoted_mhz)} at which the peak is quoted."
+    return f"The mean SM clock is {in_mhz(mhz)} over {time_in_words}. The peak is quoted at {in_mhz(quoted_mhz)}."
 
 
 def busy_factor(measured: DeviceMeasurements) -> Reading:
@@ -66,9 +63,7 @@ def busy_factor(measured: DeviceMeasurements) -> Reading:
     if isinstance(factors, str):
         return missing(factors)
     replayed = measured.works_ms is not None and measured.best.source != "profile"
-    note = (
-        f"Busy time per step {'in the replay without the profiler' if replayed else 'as profiled'} ÷ the step time of the MFU."
-    )
+    note = f"Busy time per step {'in the replay without the profiler' if replayed else 'as profiled'} ÷ the step time that the MFU uses."
     return _above_one(Reading(factors.busy, trust=factors.rate.trust, notes=(note,)), LONGER_THAN_THE_STEP, "caution")
 
 

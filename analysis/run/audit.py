@@ -77,13 +77,13 @@ def _power_w(run: RunResult) -> Reading:
         return Reading(sampled.counted_power_w, notes=("Energy by the GPU's counter over telemetry's steady part, per step.",))
     power_w = sampled.means.get("power_w") if sampled is not None else None
     if power_w is None:
-        return missing("No telemetry of this run has power.")
+        return missing("No telemetry of this run has power. Record it with `sawtooth sample`.")
     return Reading(power_w, notes=("Mean power over telemetry's steady part × the step time.",))
 
 
 def _price(run: RunResult) -> Reading:
     price = run.manifest.facts.price_per_gpu_hour
-    return Reading(price) if price is not None else missing("No price of a GPU-hour is set.")
+    return Reading(price) if price is not None else missing("No price of a GPU-hour is stored with the run.")
 
 
 def _gpus(run: RunResult) -> int:

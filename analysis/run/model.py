@@ -47,8 +47,7 @@ def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
 class CodeChange:
     """One way to write the fix; ``framework`` is PyTorch, Lightning or Transformers.
 
-    ``of_run``: its names and sizes are the run's own. Texts may have slots, such as ``$model``. ``slot_defaults`` has the text of each
-    slot that the run does not fill.
+    ``of_run``: its names and sizes are the run's own. ``slot_defaults`` fills slots (``$model``) that the run does not fill.
     """
 
     framework: str

@@ -48,7 +48,7 @@ def run_query(
     and NotFoundError for an unknown recording.
     """
     if len(sql) > MAX_SQL_CHARACTERS:
-        raise UsageError(f"The query has {len(sql):,} characters. The limit is {MAX_SQL_CHARACTERS:,}.")
+        raise UsageError(f"The query has {len(sql):,} characters. The limit is {MAX_SQL_CHARACTERS:,}. Shorten the query.")
     sums = ensure_sums(folder, recording_id)
     recording, derived = folder.recording_file(recording_id), folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not recording.exists():

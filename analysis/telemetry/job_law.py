@@ -120,13 +120,13 @@ def by_utilization(
         high *= SUSTAINED
     mean = measured[0].mean
     by_turns = (
-        f", {in_words(waited_ns / 1e6)} of a step of it waiting, because the ranks delay each other in turn"
+        f" Of each step, {in_words(waited_ns / 1e6)} is waiting, because the ranks delay each other in turn."
         if waited_ns >= 0.5e6
         else ""
     )
     note = (
-        f"Kernels and their dispatch take {in_words(largest.occupied_ns / 1e6, 4)} of a step on the rank that has most to do. {NAMES[column]}, of the GPU that waits "
-        f"least at each moment, is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile{by_turns}: a step takes "
+        f"On the rank with the most work, kernels and their dispatch take {in_words(largest.occupied_ns / 1e6, 4)} per step. On the GPU that waits least, "
+        f"{NAMES[column]} is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile.{by_turns} A step therefore takes "
     )
     if only_bounds:
         return StepTimeEvidence("telemetry", None, low, None, (f"{note}at least {in_words(low, 4)}, since {only_bounds}.",))

@@ -146,8 +146,8 @@ def _edits_of_described(changes: Changes, recording: Recording, lead: RankResult
 
     Raises UsageError for a change without effect.
     """
-    if len(changes.lost_time) + len(changes.kernels) > MAX_CHANGES:
-        raise UsageError(f"At most {MAX_CHANGES} changes are predicted in one call.")
+    if (count := len(changes.lost_time) + len(changes.kernels)) > MAX_CHANGES:
+        raise UsageError(f"{count:,} changes are given. Give at most {MAX_CHANGES} in one call.")
     edits: list[Edit] = [_of_cause(less, whatif) for less in changes.lost_time]
     edits += [_of_kernels(kernel, recording, lead, whatif) for kernel in changes.kernels]
     if changes.host_time_factor is not None:

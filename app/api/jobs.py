@@ -38,7 +38,7 @@ async def create(request: Request) -> Response:
     try:
         body = await whole_body(request, MAX_BODY_BYTES, BODY_SECONDS)
     except BodyTooLongError:
-        return refusal(413, "The order is too long.")
+        return refusal(413, f"The order is longer than {MAX_BODY_BYTES:,} bytes. Send fewer files.")
     except TimeoutError:
         return refusal(408, f"The order did not arrive within {BODY_SECONDS} seconds.")
     except ClientDisconnect:
@@ -48,7 +48,7 @@ async def create(request: Request) -> Response:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise UsageError('The order is JSON such as {"files": [{"upload": "…", "name": "trace.json.gz"}]}.') from None
     if len({file.upload for file in order.files}) != len(order.files):
-        raise UsageError("The order names an upload twice.")
+        raise UsageError("The order names an upload twice. Name each upload once.")
     uploads = [(claim_upload(file.upload), clean(file.name, NAME_LENGTH) or "upload") for file in order.files]
     job = await run_in_threadpool(lambda: jobs().start(uploads, separate=order.separate))
     return json(as_json(job), 202)

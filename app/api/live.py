@@ -103,7 +103,7 @@ async def push(request: Request) -> Response:
     except RefusedError as error:
         return refusal(error.status, str(error))
     except BodyTooLongError:
-        return refusal(413, "A batch has at most 1 MiB.")
+        return refusal(413, "The batch is larger than 1 MiB. Send smaller batches.")
     except TimeoutError:
         return refusal(
             408, f"The batch paused for more than {IDLE_SECONDS} seconds, or took more than {BODY_SECONDS} seconds in all."
@@ -122,7 +122,9 @@ def _session(request: Request) -> str:
 
 
 def _too_many() -> Response:
-    return refusal(429, "Too many batches per second.", "busy", {"retry-after": "1"})
+    return refusal(
+        429, "This session sends too many batches per second. Wait a second and send it again.", "busy", {"retry-after": "1"}
+    )
 
 
 def _with_times(content: dict[str, object], status: int, received_ns: int) -> Response:

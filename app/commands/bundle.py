@@ -65,7 +65,7 @@ def export(
         try:
             export_runs(folder, ids, target, redact=redact)
         except OSError as error:
-            raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
+            raise UsageError(f"{target} cannot be written ({error.strerror}). Name another file with -o.") from None
         content = fmt.many(len(ids), "run")
     size = target.stat().st_size
     if as_json:
@@ -83,7 +83,7 @@ def _for_perfetto(folder: DataFolder, run_id: str, target: Path) -> str:
             file.writelines(pieces)
     except OSError as error:
         target.unlink(missing_ok=True)
-        raise UsageError(f"{target} cannot be written ({error.strerror}).") from None
+        raise UsageError(f"{target} cannot be written ({error.strerror}). Name another file with -o.") from None
     if not shifts(result)[1]:
         say(UNKNOWN_CLOCKS, err=True)
     return fmt.many(len(result.manifest.traces), "trace")

@@ -43,7 +43,7 @@ def calibrate(
 def _torch(device: int) -> Any:
     torch = _module("torch", "PyTorch")
     if not torch.cuda.is_available() or device >= torch.cuda.device_count():
-        raise UsageError(f"PyTorch sees no CUDA GPU {device} here.")
+        raise UsageError(f"PyTorch sees no CUDA GPU {device} here. Check nvidia-smi, or name another GPU with --device.")
     return torch
 
 
@@ -51,4 +51,6 @@ def _module(name: str, package: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError(f"Calibrating needs {package}, which is not installed here.") from error
+        raise UsageError(
+            f"Calibrating needs {package}, which is not installed here. Install it in this environment."
+        ) from error

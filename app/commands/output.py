@@ -91,7 +91,7 @@ def write(content: str, output: Path | None, *, bold_line: int | None = None) ->
     try:
         output.write_text(content if content.endswith("\n") else f"{content}\n", encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
+        raise UsageError(f"{output} cannot be written ({error.strerror}). Name another file with -o.") from error
 
 
 def _emphasise(content: str, line: int | None) -> str:

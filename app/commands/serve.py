@@ -44,7 +44,7 @@ def serve(
 ) -> None:
     """Serve the dashboard."""
     if (tls_cert is None) != (tls_key is None):
-        raise UsageError("--tls-cert and --tls-key belong together.")
+        raise UsageError("Only one of --tls-cert and --tls-key is given. Give both.")
     tls = (tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
     if end_session is not None:
         _end(end_session, data)

@@ -152,7 +152,9 @@ class Jobs:
         """Return a job with its newest progress; raises NotFoundError if there is no such job."""
         with self._lock:
             if job_id not in self._jobs:
-                raise NotFoundError(f"This server has no job {job_id[:16]!r}. The server may have been restarted since.")
+                raise NotFoundError(
+                    f"This server has no job {job_id[:16]!r}. The server may have been restarted since. Upload the files again."
+                )
             job = self._jobs[job_id]
         self._read_progress(job)
         return job
@@ -281,7 +283,7 @@ def _take_uploads(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile
             for (source, _), file in zip(uploads, files, strict=False):
                 Path(file.path).replace(source)
             shutil.rmtree(folder, ignore_errors=True)
-            raise NotFoundError("Another job has already taken an upload of this job.") from None
+            raise NotFoundError("Another job has already taken an upload of this job. Upload the file again.") from None
         files.append(JobFile(str(target), name, target.stat().st_size))
     return files
 

@@ -50,7 +50,7 @@ def bring_in_job(
     earlier_run = _run_of(folder, set(ranks["id"]))
     selected = ranks[ranks["rank"].isin(list(opened))]
     if missing := set(opened) - set(selected["rank"]):
-        raise UsageError(f"Rank {min(missing)} is not among the summaries.")
+        raise UsageError(f"Rank {min(missing)} is not among the summaries. Run sawtooth map on its trace first.")
     chosen = ranks.loc[sorted({*overview.representatives, *selected.index})]
     places = [summaries, *sources]
     refs, notices = _open(folder, zip(chosen["source"], chosen["id"], strict=True), places)

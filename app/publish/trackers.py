@@ -53,7 +53,9 @@ def publish(tracker: str, content: PublishedRun, target: Target) -> str:
         raise
     except Exception as error:  # each library has its own errors, and no common base
         first = str(error).strip().partition("\n")[0][:300]
-        raise SawtoothError(f"{tracker} did not take the report ({type(error).__name__}: {first}).") from error
+        raise SawtoothError(
+            f"{tracker} did not accept the report ({type(error).__name__}: {first}). Check the tracker's address and login."
+        ) from error
 
 
 def _library(name: str) -> ModuleType:

@@ -74,9 +74,11 @@ class Job:
         except HTTPError as error:
             if error.code in REFUSED:
                 return False
-            raise SawtoothError(f"GitHub refused the comment ({error.code} {error.reason}).") from None
+            raise SawtoothError(
+                f"GitHub refused the comment ({error.code} {error.reason}). Check that the workflow has the permission pull-requests: write."
+            ) from None
         except (URLError, TimeoutError, ValueError) as error:
-            raise SawtoothError(f"GitHub cannot be reached ({error}).") from None
+            raise SawtoothError(f"GitHub cannot be reached ({error}). Run the job again.") from None
         return True
 
     def newest_artifact(self, name: str, to: Path) -> Path | None:
@@ -99,7 +101,9 @@ class Job:
                 shutil.copyfileobj(answer, file)
             return to
         except (HTTPError, URLError, TimeoutError, ValueError) as error:
-            raise SawtoothError(f"The artifact {name} cannot be read from GitHub ({error}).") from None
+            raise SawtoothError(
+                f"The artifact {name} cannot be read from GitHub ({error}). Check that the workflow has the permission actions: read."
+            ) from None
 
     def _pages(self, path: str) -> Any:
         for page in range(1, MAX_PAGES + 1):

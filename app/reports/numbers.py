@@ -70,7 +70,7 @@ def missing(result: RunResult) -> list[tuple[str, str]]:
     [(main_reason, _)] = Counter(reason for _, reason in absent).most_common(1)
     others = [(changes.label(key), reason) for key, reason in absent if METRICS[key].from_telemetry and reason != main_reason]
     count = len(absent) - len(others)
-    label = f"All {count} numbers" if count == len(METRICS) else f"{count} more numbers"
+    label = f"All {count} numbers" if count == len(METRICS) else f"The {count} other numbers"
     return [(label, main_reason), *others]
 
 

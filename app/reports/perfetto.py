@@ -54,7 +54,7 @@ def merged_trace(result: RunResult, folder: DataFolder) -> Generator[bytes]:
     manifest = result.manifest
     if not all(viewable(folder, ref) for ref in manifest.traces) or not manifest.traces:
         raise NotFoundError(
-            "Perfetto cannot open all traces of this run. A source was not stored, or is not a trace of torch.profiler."
+            "Perfetto cannot open all traces of this run. A source was not stored, or is not a trace of torch.profiler. Ingest the torch.profiler traces again, without --no-keep-source."
         )
     shifts_ns, _ = shifts(result)
     first_ns = {row.id: _first_in_file(row) for row in result.recordings if row.kind == "trace"}

@@ -34,6 +34,7 @@ from sawtooth.app.words.headline import about_now, action, forecast, headline
 from sawtooth.app.words.predicted_gain import confidence_in_words
 from sawtooth.app.words.run import step_time
 from sawtooth.app.words.savings import predicted_range
+from sawtooth.app.words.telemetry import shown_below
 
 MARKER = "<!-- sawtooth-report -->"  # A bot finds its earlier comment by this text, and replaces the comment.
 BUSY_OF_RUN = "GPU busy"
@@ -171,7 +172,8 @@ def _findings_markdown(result: RunResult) -> list[str]:
     advice = [(number, finding) for number, finding in numbered(result) if is_advice(finding)][:MAX_CHANGES]
     for number, finding in advice:
         change = f"**{number}. {as_written(action(finding))}**: {gain(result, finding)}, {confidence_in_words(finding)}"
-        notes = (fmt.spaced(finding.title), finding.observed, note_on_other_changes(result, finding))
+        observed = "" if finding.observed == shown_below(result) else finding.observed
+        notes = (fmt.spaced(finding.title), observed, note_on_other_changes(result, finding))
         lines += ["", change, "", as_written(". ".join(filter(None, notes)))]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
     if title := plan_heading(result):
@@ -199,12 +201,12 @@ def _findings_text(result: RunResult) -> list[str]:
     loss = advice_on_loss(result)
     if not result.findings and loss is None:
         return []
-    lines = ["", "What to change"]
-    lines += [f"  1. {loss[0]}", f"     {loss[1]}"] if loss else []
+    lines = ["", "What to change", *([f"  1. {loss[0]}", f"     {loss[1]}"] if loss else [])]
+    said_below = fmt.spaced(fmt.clean(shown_below(result)))
     for number, finding in numbered(result):
         lines += [
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
-            *(f"     {paragraph}" for paragraph in paragraphs(finding)),
+            *(f"     {paragraph}" for paragraph in paragraphs(finding) if paragraph != said_below),
             f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {confidence_in_words(finding)}",
             *([f"     {adds}"] if (adds := note_on_other_changes(result, finding)) else []),
         ]

@@ -37,8 +37,8 @@ def first_line(work: HostWork) -> str:
     sentences = {
         WAITING: f"The host waits for batches {share} of {step}{_in_loader(work, first_ms)}",
         INSIDE: f"{share} of {step} is operators on the host"
-        + (f", {fmt.clean(work.operators[0].name, 60)} first" if work.operators else ""),
-        COMMUNICATION: f"{share} of {step} is communication on the CPU, {fmt.clean(work.collective, 60)} first",
+        + (f", mostly {fmt.clean(work.operators[0].name, 60)}" if work.operators else ""),
+        COMMUNICATION: f"{share} of {step} is communication on the CPU, mostly {fmt.clean(work.collective, 60)}",
         OUTSIDE: f"{share} of {step} lies outside operators: {_outside(work)}",
         PAUSES["evaluation"]: f"Evaluations between training steps take {share} of {step}",
         PAUSES["checkpoint"]: f"Checkpoints between training steps take {share} of {step}",
@@ -144,8 +144,8 @@ def tables(work: HostWork) -> list[Table]:
         (f"{PARTS}: {basis}", ("Part", "Share"), [(name, share) for name, _, share in parts])
         if ratio
         else (f"{PARTS}, {basis}", ("Part", "Time", "Share"), parts),
-        (f"{OPERATORS}{per}", ("Operator", time_heading, "Calls"), operators),
     ]
+    shown += [(f"{OPERATORS}{per}", ("Operator", time_heading, "Calls"), operators)] if operators else []
     shown += [(f"{FUNCTIONS}{per}", ("Function", time_heading), functions)] if functions else []
     return shown + ([(f"{THREADS}{per}", ("Thread", time_heading), threads)] if len(threads) > 1 else [])
 

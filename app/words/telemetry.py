@@ -33,8 +33,8 @@ def first_line(result: RunResult) -> str:
     if remark is not None:
         return f"{utilization}. {fmt.spaced(remark)}."
     if (result.metrics["nvml_gpu_util_mean"].value or 0.0) >= MIN_BUSY_UTILIZATION:
-        return f"{utilization}: it hardly waits. Without a profile, nothing shows how efficiently it works."
-    return f"{utilization}. Without a profile, nothing shows why."
+        return f"{utilization}, so it hardly waits. Record a profile with `sawtooth run` to see how efficiently it works."
+    return f"{utilization}. Telemetry does not show why. Record a profile with `sawtooth run`."
 
 
 def below(result: RunResult) -> str | None:
@@ -44,6 +44,11 @@ def below(result: RunResult) -> str | None:
         return None
     utilization = busiest(result)
     return " ".join(filter(None, (fmt.spaced(finding.observed), utilization and f"{utilization}.")))
+
+
+def shown_below(result: RunResult) -> str:
+    """Return what the line below the headline repeats of the first finding; "" without a finding."""
+    return first.observed if (first := first_finding(result)) is not None else ""
 
 
 def first_finding(result: RunResult) -> Finding | None:

@@ -21,7 +21,7 @@ from sawtooth.ingest.typed import from_json
 RANK = re.compile(
     r"rank[_.-]?(\d+)(?!.*rank[_.-]?\d)|(\d+)$"
 )  # Matches the rank in a file's name: nccl_trace_rank_3 or trace3.
-EXPECTED = "A dump of NCCL's flight recorder has a list of entries and the groups' ranks (pg_config)."
+EXPECTED = "A dump has a list of entries and the groups' ranks (pg_config). Set TORCH_NCCL_DUMP_ON_TIMEOUT=1 and give the files that PyTorch writes."
 ENTRIES = re.compile(rb'"entries"\s*:|"pg_config"\s*:|"nccl_comm_state"\s*:|\x8c\x07entries|X\x07\x00\x00\x00entries')
 
 

@@ -11,7 +11,7 @@ from sawtooth.ingest.dumps.opened import read_dump
 from sawtooth.ingest.dumps.plain_pickle import decode, is_pickle
 from sawtooth.ingest.errors import SourceError
 
-EXPECTED = "A snapshot of torch.cuda.memory._dump_snapshot() has segments and device_traces."
+EXPECTED = "A snapshot has segments and device_traces. Give the file that torch.cuda.memory._dump_snapshot() writes."
 MIN_EVENT_BYTES = 4  # An event has at least this size. A hostile file may refer to one list many times, so events are limited.
 
 

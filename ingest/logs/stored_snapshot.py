@@ -44,7 +44,10 @@ def store(source: Source, writer: Writer, about: dict[str, Any]) -> dict[str, An
     """
     snapshot = decode_snapshot(_read_all(source))
     if not snapshot.segments and not any(snapshot.device_traces):
-        raise SourceError("E-NOEV", "This memory snapshot is empty, because the process used no memory of a CUDA GPU.")
+        raise SourceError(
+            "E-NOEV",
+            "This memory snapshot is empty, because the process used no memory of a CUDA GPU. Record it in the process that trains.",
+        )
     stacks = _Stacks()
     try:
         times = _write_events(snapshot, writer, stacks)

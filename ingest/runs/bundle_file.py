@@ -88,7 +88,8 @@ class Bundle:
                     remaining -= len(piece)
                     if remaining < 0:
                         raise SourceError(
-                            "E-SIZE", "A source in the .sawtooth file is larger than the limit. Profile a shorter time."
+                            "E-SIZE",
+                            f"A source in the .sawtooth file is larger than {Limits().uncompressed_bytes >> 30} GB. Profile a shorter time.",
                         )
                     out.write(piece)
         except READING as error:
@@ -119,13 +120,19 @@ def open_bundle(path: Path) -> Iterator[Bundle]:
         are_valid = all(map(SOURCE_MEMBER.fullmatch, sources)) and len(set(names)) == len(names)
         if MANIFEST_MEMBER not in names or not are_valid or len(sources) > MAX_SOURCES:
             raise SourceError(
-                "E-TYPE", "This zip is not a .sawtooth file, because it does not have only a manifest and sources."
+                "E-TYPE",
+                "This zip is not a .sawtooth file: a .sawtooth file has a manifest and sources, and nothing else. Unpack the zip and give its files.",
             )
         if any(info.compress_type not in COMPRESSIONS or info.flag_bits & 1 for info in infos):
-            raise SourceError("E-TYPE", "The .sawtooth file is encrypted or packed in a way that Sawtooth does not write.")
+            raise SourceError(
+                "E-TYPE",
+                "The .sawtooth file is encrypted, or packed in a way that Sawtooth does not write. Ask the sender for a new file.",
+            )
         if any(info.file_size > MAX_EXPANSION * max(info.compress_size, MAX_MANIFEST_BYTES) for info in infos):
             raise SourceError(
-                "E-BOMB", "The .sawtooth file unpacks to far more than its size, so it may be a zip bomb and was refused."
+                "E-BOMB",
+                "The .sawtooth file unpacks to far more than its size, so it may be a zip bomb and was not read. "
+                "Ask the sender for a new file.",
             )
         yield Bundle(_manifest(archive, set(names) - {MANIFEST_MEMBER}), archive)
 
@@ -135,10 +142,15 @@ def _manifest(archive: zipfile.ZipFile, members: set[str]) -> BundleManifest:
         with _open_member(archive, MANIFEST_MEMBER) as file:
             content = file.read(MAX_MANIFEST_BYTES + 1)
         if len(content) > MAX_MANIFEST_BYTES:
-            raise SourceError("E-SIZE", f"The manifest of the .sawtooth file is larger than {MAX_MANIFEST_BYTES >> 20} MB.")
+            raise SourceError(
+                "E-SIZE",
+                f"The manifest of the .sawtooth file is larger than {MAX_MANIFEST_BYTES >> 20} MB. Export fewer runs at a time.",
+            )
         manifest = from_json(content, BundleManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SourceError("E-JSON", f"The manifest of the .sawtooth file cannot be read ({error}).") from error
+        raise SourceError(
+            "E-JSON", f"The manifest of the .sawtooth file is damaged ({error}). Copy or export it again."
+        ) from error
     except READING as error:
         raise _unreadable(error) from error
     if len(manifest.runs) > MAX_RUNS:

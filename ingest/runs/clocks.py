@@ -48,7 +48,9 @@ class ClockCorrection:
         zone = parse_zone(self.time_zone) if self.time_zone else None
         _nanoseconds(self.shift_s or 0.0, "shift")
         if self.interval_s is not None and not 0 < self.interval_s < 86_400:
-            raise UsageError("The interval between samples must be above 0 s and below a day (86,400 s).")
+            raise UsageError(
+                f"The interval between samples is {self.interval_s:g} s. Give one above 0 s and below a day (86,400 s)."
+            )
         if self.start is not None:
             start_ns(self.start, zone)
 
@@ -147,5 +149,5 @@ def _utc_offset(local: datetime, zone: tzinfo) -> int:
 
 def _nanoseconds(seconds: float, name: str) -> int:
     if not abs(seconds) < MAX_OFFSET_S:
-        raise UsageError(f"The {name} must be less than 200 years.")
+        raise UsageError(f"The {name} is {seconds:g} s. Give less than 200 years ({MAX_OFFSET_S:.3g} s).")
     return round(seconds * NS)

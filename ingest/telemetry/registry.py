@@ -102,7 +102,7 @@ def lines(source: Source) -> Generator[bytes]:
             if len(rest) > source.limits.event_bytes:
                 raise SourceError(
                     "E-TOKEN",
-                    f"A line is longer than {source.limits.event_bytes >> 20} MB, so the file is damaged or not telemetry.",
+                    f"A line is longer than {source.limits.event_bytes >> 20} MB, so the file is damaged or not telemetry. Copy or record it again.",
                 )
     if rest:
         yield rest

@@ -291,7 +291,7 @@ def write_session_file(folder: Path, target: Path, behind_ns: int | None = None)
     assert SessionReader(folder).meta
     if not join_segments(folder, target):
         target.unlink()
-        raise SourceError("E-NOEV", "The session has no samples yet.")
+        raise SourceError("E-NOEV", "The session has no samples yet. Wait for the first sample, then try again.")
     if behind_ns is not None:
         with target.open("ab") as out:
             out.write(encode_line({"k": "push", "clock_offset_ns": behind_ns, "host": socket.gethostname()}))

@@ -211,7 +211,7 @@ def test_a_broken_header_of_many_megabytes_is_refused(tmp_path, folder):
     [
         (b"\x1b[2Jjunk \xff\xd8" + b"q" * 99, "The file begins with '\\x1b[2Jjunk \\xff\\xd8" + "q" * 40 + "'…. It is"),
         (b'{"traceEvents": [\x1b[31m\xff\xff' + b"\xfe" * 99, "The first begins with '\\x1b[31m"),
-        (b'{"\x7f\xe2\x80\xae": 1}', "an object with the keys '\\x7f\\u202e', without"),
+        (b'{"\x7f\xe2\x80\xae": 1}', "a JSON object with the keys '\\x7f\\u202e', without"),
     ],
 )
 def test_content_of_a_junk_file_is_shown_short_and_escaped(tmp_path, folder, content, shown):

@@ -22,5 +22,5 @@ def read_session(folder: Path) -> SampleTable:
     table = collected.table()
     note_damage(table, reader.damaged)
     if table.is_empty():
-        raise SourceError("E-NOEV", "The session has no samples yet.")
+        raise SourceError("E-NOEV", "The session has no samples yet. Wait for the first sample, then try again.")
     return table

@@ -248,7 +248,7 @@ def _action_of(straggler: Straggler, ranks: Sequence[RankResult]) -> Action:
         case "data_wait":
             return Action("Feed", f"{name} as fast as the others", f": check {their} storage, workers and decoding first.")
         case "python_host":
-            return Action("Take", f"the extra Python off {name}", f": check {their} code in the step first, then {their} CPU.")
+            return Action("Remove", f"extra Python from {name}", f": check {their} code in the step first, then {their} CPU.")
         case "work":
             return Action("Give", f"{name} as much work as the others", f": check the length of {their} batches first.")
         case "turns":

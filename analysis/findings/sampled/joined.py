@@ -77,7 +77,7 @@ def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetrySta
     if represents is not None and represents.represents is False:
         state, reason = "telemetry alone", "The profiled steps do not represent the run, so they cannot show it."
     elif lead.best.source == "telemetry" and (represents is None or not represents.represents):
-        state, reason = "telemetry alone", "The profile gives no step time of its own to compare this share with."
+        state, reason = "telemetry alone", "The step time comes from the same samples, so the profile cannot check this share."
     yield TelemetryStatement(title, state, reason)
 
 

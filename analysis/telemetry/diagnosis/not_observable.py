@@ -34,7 +34,7 @@ NEEDS = (
           {"nvidia": "add pcie.link.width.current and pcie.link.width.max", "amd": "record amd-smi metric --pcie"}),
     _Need("memory-errors", ("ecc_uncorrected_count",), "ECC counters",
           {"nvidia": "add ecc.errors.uncorrected.volatile.total", "amd": "record amd-smi metric --ecc"}),
-    _Need("xid-error", ("xid_last",), "Xid errors", {"nvidia": "DCGM reports them, and the kernel's log (dmesg)"}),
+    _Need("xid-error", ("xid_last",), "column of Xid errors", {"nvidia": "record them with DCGM, or read the kernel's log (dmesg)"}),
 )  # fmt: skip
 # Observations that do not apply to the GPUs of a tool family; they are not reported as missing.
 NOT_APPLICABLE: dict[str, tuple[Kind, ...]] = {

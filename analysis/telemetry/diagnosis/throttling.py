@@ -13,7 +13,6 @@ from sawtooth.analysis.telemetry.diagnosis.observation import (
     Observation,
     count_of_samples,
     gpus_in_words,
-    is_or_are,
     mid_sentence,
 )
 from sawtooth.analysis.units import percent
@@ -196,7 +195,7 @@ def _power(
         time_share=share,
         start_ns=min(int(gpu.times[mask][0]) for gpu, mask in throttled),
         end_ns=max(int(gpu.times[mask][-1]) for gpu, mask in throttled),
-        title=f"{gpus_in_words(devices, len(gpus))} {is_or_are(devices)} at the power limit {percent(share)} of the time",
+        title=f"{gpus_in_words(devices, len(gpus))} {'works' if len(devices) == 1 else 'work'} at the power limit {percent(share)} of the time",
         evidence=f"The driver gives the power cap (0x4) as the reason for lower clocks.{clock_in_words}{draw_in_words} This is usual for dense work.",
         action=("Leave", "the clocks as they are", ", or ask the operator for a higher limit: it would raise the clock."),
         record_next="power.draw and enforced.power.limit, to see how near the draw is to the limit",

@@ -44,9 +44,9 @@ def with_period(by_law: StepTimeEvidence, tooth: Sawtooth, signal: str) -> StepT
     ms = period_ms / steps
     share = float(np.hypot(tooth.error_s / tooth.period_s, host_drift(tooth.cycles * tooth.period_s)))
     low, high = min(max(by_law.low_ms, ms / (1 + share)), ms), max(min(by_law.high_ms or ms, ms * (1 + share)), ms)
-    a_period = "one period is one step" if steps == 1 else f"one period is {steps} steps"
+    a_period = "One period is one step" if steps == 1 else f"One period is {steps} steps"
     notes = (
-        f"{repeats}, and {a_period}: a step takes {in_words(ms, 4)}.",
+        f"{repeats}. {a_period}, so a step takes {in_words(ms, 4)}.",
         f"Kernel time ÷ utilization gives {in_words(by_law.ms, 4)} ({in_words(by_law.low_ms)} to {in_words(by_law.high_ms or ms)}). No other "
         "number of steps per period fits this interval.",
         *by_law.notes[1:],

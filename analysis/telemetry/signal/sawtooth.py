@@ -111,7 +111,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     if rhythm is None:
         return Sawtooth(None, "it rises and falls, but not regularly", shortest, **span)
     if rhythm.period < shortest:
-        reason = f"it rises and falls every {significant(rhythm.period)} s or faster, too near the {significant(spacing)} s between readings to be sure"
+        reason = f"it rises and falls every {significant(rhythm.period)} s or faster, which is too close to the {significant(spacing)} s between readings"
         return Sawtooth(
             None, reason, shortest, regularity=rhythm.score, alias_periods_s=_aliases(rhythm.period, spacing), **span
         )

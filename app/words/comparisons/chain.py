@@ -33,10 +33,10 @@ def rows(chain: RunChain) -> list[list[str]]:
         if any(reading.value is not None for reading in line.readings)
     ]
     changes = [
-        ("No longer found", [", ".join(change.fixed) or "nothing" for change in chain.changes]),
+        ("Findings that are gone", [", ".join(change.fixed) or "nothing" for change in chain.changes]),
         (f"Predicted gain{_basis(chain)}", [_ms(change.predicted_gain_ms) for change in chain.changes]),
         (f"Measured gain{_basis(chain)}", [_measured_in_words(change) for change in chain.changes]),
-        ("Of the first run's time", _shares(chain)),
+        ("Share of the first run's step", _shares(chain)),
     ]
     return lines + [[label, fmt.MISSING, *cells] for label, cells in changes]
 

@@ -29,7 +29,7 @@ def unchanged_conditions(comparison: Comparison) -> str:
         name for key, name in expected.items() if key in by_key and _both_known(by_key[key]) and not _differs(key, comparison)
     ]
     unknown = [name for key, name in expected.items() if key not in by_key or not _both_known(by_key[key])]
-    lines = [("The same on both sides", same), ("Not recorded on both sides", unknown)]
+    lines = [("The same on both sides", same), ("Not recorded on one side or on both", unknown)]
     return " ".join(f"{label}: {', '.join(names)}." for label, names in lines if names)
 
 

@@ -83,7 +83,10 @@ def _no_quantity_message(header: Header, unknown: list[str]) -> str:
         header.titles[position] for position in (header.metric, header.value, header.time) if position is not None
     )
     if not unknown:
-        return f"This table has one value per row, in the column {as_shown(value)}. No row has a number of a known quantity."
+        return (
+            f"This table has one value per row, in the column {as_shown(value)}. No row has a number of a known quantity. "
+            "Record utilization, power, clocks or memory."
+        )
     names = ", ".join(as_shown(title) for title in unknown[:NAMES_SHOWN])
     more = f" and {len(unknown) - NAMES_SHOWN} more" if len(unknown) > NAMES_SHOWN else ""
     index = [time, *(header.titles[position] for position in header.devices[:1])]

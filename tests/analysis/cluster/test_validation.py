@@ -67,7 +67,7 @@ def test_an_invalid_rank_summary_is_named(place: str, value: Any) -> None:
 @pytest.mark.parametrize("sampled", [None, "", "{}", "[1]", '{"device": "x"}'])
 def test_telemetry_without_values_is_named(sampled: str | None) -> None:
     row = {"kind": "telemetry", "source": "/a/t.jsonl", "id": "0" * 16, "pids": [], "sampled": sampled}
-    with pytest.raises(SawtoothError, match="column sampled has invalid values"):
+    with pytest.raises(SawtoothError, match="Column sampled of this summary has values"):
         unpack(pack([row]))
 
 

@@ -50,7 +50,7 @@ def test_factors_multiply_to_mfu_exactly():
     # 4 steps of 20 ms; 9.894 TFLOP a step ÷ 20 ms = 494.7 TFLOP/s = half of 989.4.
     # Busy 64 of 80 ms = 0.8; FLOP kernels 60 of 64 ms = 0.9375; clock 1647 of 1830 MHz = 0.9.
     best = choose_step_time(steps(20, 20, 20, 20), StepEstimate(20e6), None)
-    got = readings(flops(4 * 9.894e12), best, 64_000_000, 4, clock=(1647.0, "during the profile"))
+    got = readings(flops(4 * 9.894e12), best, 64_000_000, 4, clock=(1647.0, "the profile"))
     assert got["achieved_tflops"].value == pytest.approx(494.7)
     assert got["mfu"].value == pytest.approx(0.5)
     assert got["mfu_factor_busy"].value == pytest.approx(0.8)
@@ -107,13 +107,13 @@ def test_a_factor_above_one_has_a_reason():
     busy = factors_of(best, busy_ms=18.0)["mfu_factor_busy"]
     assert (busy.value, busy.trust) == (pytest.approx(1.2), "caution")
     assert busy.notes[0].startswith("Above 100 %: the GPU's work in a profiled step") and "replay" in busy.notes[1]
-    fast = factors_of(best, clock=(1980.0, "during the profile"))["mfu_factor_clock"]
-    assert (fast.value > 1, fast.trust) == (True, "ok") and "above the clock" in fast.notes[0]
-    assert fast.notes[1] == "1,980 MHz (mean over during the profile), 8 % above the 1,830 MHz at which the peak is quoted."
-    slow = factors_of(best, clock=(1700.0, "during the profile"))["mfu_factor_clock"]
-    assert slow.notes == ("1,700 MHz (mean over during the profile); the peak is quoted at 1,830 MHz.",)
+    fast = factors_of(best, clock=(1980.0, "the profile"))["mfu_factor_clock"]
+    assert (fast.value > 1, fast.trust) == (True, "ok") and "at a higher clock" in fast.notes[0]
+    assert fast.notes[1] == "The mean SM clock is 1,980 MHz over the profile. The peak is quoted at 1,830 MHz."
+    slow = factors_of(best, clock=(1700.0, "the profile"))["mfu_factor_clock"]
+    assert slow.notes == ("The mean SM clock is 1,700 MHz over the profile. The peak is quoted at 1,830 MHz.",)
     # 9.894 TFLOP in 15 ms of FLOP kernels: two thirds of the peak; at half of the clock four thirds.
-    held = factors_of(best, clock=(915.0, "during the profile"), busy_ms=18.0)["mfu_factor_efficiency"]
+    held = factors_of(best, clock=(915.0, "the profile"), busy_ms=18.0)["mfu_factor_efficiency"]
     assert (held.value, held.trust) == (
         pytest.approx(4 / 3, rel=1e-3),
         "caution",

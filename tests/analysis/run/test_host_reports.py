@@ -56,7 +56,7 @@ def test_one_sentence_covers_all_unknown_values(result: RunResult) -> None:
     reason = "No GPU work is recorded in this run"
     for form in (text.text, text.markdown, html.run_html):
         content = form(result)
-        assert content.count(reason) == 1 and re.search(r"\d\d more\b", content)
+        assert content.count(reason) == 1 and re.search(r"\d\d other\b", content)
         assert "Waiting for batches" in content and "aten" in content
     assert first_line(result).startswith("The host waits for batches 60\xa0% of each ≈\u00a01.00\xa0ms step")
     assert "Load batches" in lines(result)[0]
@@ -103,4 +103,4 @@ def test_a_cpu_training_gets_no_advice_to_record_gpu_activity(tmp_path: Path) ->
     library = Library(data)
     reported = text.text(result_of(register_run(data, refs, "both", {}), library))
     library.close()
-    assert "more numbers: No GPU work is recorded in this run, and the recorder saw no GPU." in reported
+    assert "other numbers: No GPU work is recorded in this run, and the recorder saw no GPU." in reported

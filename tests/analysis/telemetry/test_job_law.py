@@ -120,7 +120,7 @@ def test_waits_in_turn_count_as_busy(law: Law) -> None:
     assert found is not None and found.high_ms is not None
     assert found.ms == pytest.approx(25.0)
     assert found.low_ms < 20.0 and found.high_ms > 28.0
-    assert "4 ms of a step of it waiting" in found.notes[0]
+    assert "Of each step, 4 ms is waiting" in found.notes[0]
 
 
 def test_a_rank_that_is_never_idle_does_not_wait_in_turn(law: Law) -> None:

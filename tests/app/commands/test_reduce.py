@@ -160,7 +160,7 @@ def test_a_trace_that_was_overwritten_since_is_refused(tmp_path: Path) -> None:
     shutil.copyfile(traces / "2.json", traces / "3.json")
     result = CliRunner().invoke(cli, ["reduce", place, "--sources", str(traces), "--data", str(data)])
     assert result.exit_code == 0
-    assert "Not opened: 3.json has other content" in result.stderr
+    assert "Not opened: 3.json has changed since sawtooth map summarised it" in result.stderr
     folder = DataFolder(data)
     manifest = folder.read_manifest(result.stdout.splitlines()[-1])
     assert {ref.rank for ref in manifest.traces} == {0, 1, 2, 4, 5, 6, 7}

@@ -26,15 +26,15 @@ FACTS_THAT_MAY_BE_0 = [
 @pytest.mark.parametrize(
     ("members", "message"),
     [
-        ({"manifest.json": manifest_bytes(), "../../evil": b"x"}, "does not have only a manifest"),
-        ({"manifest.json": manifest_bytes(), "sources/0001.gz/../x": b"x"}, "does not have only a manifest"),
-        ({"a.txt": b"x"}, "does not have only a manifest"),
+        ({"manifest.json": manifest_bytes(), "../../evil": b"x"}, "has a manifest and sources, and nothing else"),
+        ({"manifest.json": manifest_bytes(), "sources/0001.gz/../x": b"x"}, "has a manifest and sources, and nothing else"),
+        ({"a.txt": b"x"}, "has a manifest and sources, and nothing else"),
         ({"manifest.json": manifest_bytes()}, "does not contain"),
         ({"manifest.json": manifest_bytes(format=99), "sources/0001.gz": b""}, "newer Sawtooth"),
-        ({"manifest.json": b"{", "sources/0001.gz": b""}, "cannot be read"),
+        ({"manifest.json": b"{", "sources/0001.gz": b""}, "is damaged"),
         ({"manifest.json": b'{"runs": []}', "sources/0001.gz": b""}, "does not contain"),
         ({"manifest.json": b" " * (5 << 20), "sources/0001.gz": b""}, "larger than 4 MB"),
-        ({"manifest.json": manifest_bytes(runs=[{"name": "r", "recordings": "x"}]), "sources/0001.gz": b""}, "cannot be read"),
+        ({"manifest.json": manifest_bytes(runs=[{"name": "r", "recordings": "x"}]), "sources/0001.gz": b""}, "is damaged"),
     ],
 )
 def test_a_file_that_is_not_a_bundle_is_refused_with_a_sentence(
@@ -82,7 +82,7 @@ def test_members_named_twice_are_refused(tmp_path: Path) -> None:
         archive.writestr("manifest.json", manifest_bytes())
         archive.writestr("sources/0001.gz", b"1")
         archive.writestr("sources/0001.gz", b"2")
-    with pytest.raises(SourceError, match="does not have only a manifest"), open_bundle(tmp_path / "x.sawtooth"):
+    with pytest.raises(SourceError, match="has a manifest and sources, and nothing else"), open_bundle(tmp_path / "x.sawtooth"):
         pass
 
 

@@ -80,9 +80,9 @@ def not_a_trace_error(text: bytes, size: int) -> SourceError:
     except msgspec.MsgspecError as error:
         return _json_error(text, size, str(error))
     content = (
-        f"an object with the keys {', '.join(as_shown(str(key)) for key in list(document)[:4])}"
+        f"a JSON object with the keys {', '.join(as_shown(str(key)) for key in list(document)[:4])}"
         if document
-        else "an empty object"
+        else "an empty JSON object"
     )
     return SourceError("E-NOEV", f"This is {content}, without traceEvents. {EXPORT_ADVICE}")
 

@@ -71,7 +71,7 @@ def test_each_late_rank_with_its_own_reason_has_advice() -> None:
     )
     (found,) = findings_of_late_rank(stragglers, 0.0)
     assert found.fix == (
-        "Feed rank 0 as fast as the others: check its storage, workers and decoding first. Take the extra Python off rank 9: check its code in the "
+        "Feed rank 0 as fast as the others: check its storage, workers and decoding first. Remove extra Python from rank 9: check its code in the "
         "step first, then its CPU. Their traces are on the timeline."
     )
     many = Straggler("set", (0,), tuple(range(16)), None, "data_wait", None, 10.0, 9.0)

@@ -42,7 +42,7 @@ def test_period_of_one_step_replaces_kernel_time_over_utilization() -> None:
     # Both intervals hold: 780 ÷ √1.3 = 684.1 from below. The period's own end, 750 × 1.14 = 855, is below 780 × √1.3 = 889.
     assert found.low_ms == pytest.approx(684.1, abs=0.1)
     assert found.high_ms == pytest.approx(750 * (1 + HOST_DRIFT), rel=0.01)
-    assert found.notes[0].startswith("GPU activity repeats every 75") and "one period is one step" in found.notes[0]
+    assert found.notes[0].startswith("GPU activity repeats every 75") and "One period is one step" in found.notes[0]
     assert "780 ms" in found.notes[1] and found.notes[2:] == ("a reservation",)
 
 
@@ -61,7 +61,7 @@ def test_period_of_several_steps_is_divided_by_their_number(steps: int) -> None:
     assert tooth.period_s == pytest.approx(period_ms / 1e3, rel=0.003)
     found = evidence(law(1.03 * period_ms / steps, width=1.2), tooth)
     assert (found.ms, found.steps_per_period) == (pytest.approx(period_ms / steps, rel=0.003), steps)
-    assert f"one period is {steps} steps" in found.notes[0]
+    assert f"One period is {steps} steps" in found.notes[0]
 
 
 def test_number_of_steps_is_not_guessed_from_a_wide_interval() -> None:

@@ -114,7 +114,7 @@ def test_slow_samples_of_a_fast_sawtooth_list_possible_periods() -> None:
     rng = np.random.default_rng(0)
     times, values = pulse_train(rng, period_s=0.289, duty=0.11, samples=300, spacing_s=0.2, window_s=0.1, sampling_jitter=0)
     strict = find_sawtooth(times, values, windows_tile=False)
-    assert strict.period_s is None and strict.why_none is not None and "too near" in strict.why_none
+    assert strict.period_s is None and strict.why_none is not None and "too close" in strict.why_none
     assert any(p == pytest.approx(0.289, rel=0.02) for p in strict.alias_periods_s)
     # So slow a period is reported, but with the faster ones that look the same, and with lower confidence.
     times, values = pulse_train(rng, period_s=1.5, duty=0.3, samples=300, spacing_s=0.2, window_s=0.1)
