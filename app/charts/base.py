@@ -81,9 +81,10 @@ def time_unit(longest_ms: float) -> TimeUnit:
 
 
 def marker(colour: Colour, dark: bool) -> dict[str, Any]:
-    """Return the fill of a bar: its colour, and its texture in a lighter or darker tone."""
-    tone = "rgba(0,0,0,0.32)" if dark else "rgba(255,255,255,0.42)"
-    pattern = {"shape": colour.texture, "fillmode": "overlay", "fgcolor": tone, "size": 7, "solidity": 0.2}
+    """Return the fill of a bar: its colour, and the texture of templates/textures.css."""
+    tone = "rgba(0,0,0,0.38)" if dark else "rgba(255,255,255,0.45)"
+    # Plotly draws an overlay at half of its opacity, unless the pattern has its own.
+    pattern = {"shape": colour.texture, "fillmode": "overlay", "fgcolor": tone, "fgopacity": 1, "size": 8, "solidity": 0.26}
     return {"color": colour.on(dark), "pattern": pattern if colour.texture else {}, "line": {"width": 0}}
 
 

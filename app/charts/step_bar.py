@@ -54,7 +54,7 @@ def chart(
             insidetextanchor="middle",
             textangle=0,
             constraintext="none",
-            textfont={"size": 12, "color": ink_on(colour_of(*key).on(dark))},
+            textfont={"size": 12, "color": ink_on(colour_of(*key).on(dark)), "shadow": _halo(colour_of(*key).on(dark))},
             customdata=[_hover(parts_here[name], names) for name in rows],
             hovertemplate="%{customdata}<extra></extra>",
         )
@@ -86,6 +86,11 @@ def chart(
             )
         ),
     )
+
+
+def _halo(colour: str) -> str:
+    """Return a shadow in the bar's colour, so that its texture does not cross the letters."""
+    return ", ".join(f"{x}px {y}px 2px {colour}" for x in (-3, 0, 3) for y in (-3, 0, 3))
 
 
 def _bar_text(part: StepPart | None, names: Mapping[str, str], longest: float) -> str:

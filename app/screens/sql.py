@@ -21,7 +21,7 @@ from sawtooth.ingest.manifest import RecordingRef
 
 # Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
-LONG_TEXT, LONG_PX = 36, 270  # characters of a text that is shortened in the answer, and the width of its column
+LONG_TEXT, LONG_PX = 46, 345  # characters of a text that is shortened in the answer, and the width of its column
 CACHED_RESULTS = 12  # cached answers, a few MB each, so that sorting and reloading do not run a query again
 
 

@@ -1,8 +1,12 @@
 """Tests of colours: one class has one colour, readable in both themes."""
 
+import re
+
 import pytest
 
 from sawtooth.analysis.knowledge import causes, owners
+from sawtooth.app import templates
+from sawtooth.app.charts.base import marker
 from sawtooth.app.theme import (
     CAUSES,
     HOST_KINDS,
@@ -95,3 +99,10 @@ def test_no_two_causes_share_a_colour_in_a_theme_except_by_design() -> None:
     for theme in ("light", "dark"):
         colours = [getattr(c, theme) for c in CAUSES.values()]
         assert len(colours) == len(set(colours))
+
+
+def test_a_texture_is_equally_strong_in_html_and_in_plotly() -> None:
+    css = (templates.FOLDER / "textures.css").read_text(encoding="utf-8")
+    (percent,) = set(re.findall(r"255 255 255 / (\d+)%", css))
+    pattern = marker(CAUSES["data_wait"], dark=False)["pattern"]
+    assert pattern["fgcolor"] == f"rgba(255,255,255,0.{percent})" and pattern["fgopacity"] == 1
