@@ -98,7 +98,7 @@ CASES = {
         leads=("heads_in_a_loop", "heads_with_own_projections", "heads_written_to_their_place", "fused_heads_in_a_loop", "sliced_heads_in_a_loop"),
         quiet=("attentions_of_layers", "two_attentions_joined", "attentions_summed", "layers_joined_at_the_end", "attention_math", "swin_math"),
     ),
-    "host-link-saturated": Case(leads=("link_full", "link_full_to_host"), beside=("link_full_both_ways",), quiet=("link_half_used", "copy_pinned"), condition=("LINK_FULL", 2.0)),
+    "host-link-saturated": Case(leads=("link_full", "link_full_to_host"), beside=("link_full_both_ways",), quiet=("link_half_used", "copy_pinned"), condition=("LINK_LIMIT_SHARE", 2.0)),
     "max-autotune": Case(
         beside=("slow_compiled_products",), quiet=("quick_compiled_products", "autotuned_products", "gpt_compiled", "tables_compiled")
     ),
@@ -161,7 +161,7 @@ CASES = {
         quiet=("loader_workers", "loader_few_workers", "loader_keeps_workers"),  # the profile of the last two shows the wait
         condition=("loader_may_limit", lambda _context: False)),
     "profile-not-representative": Case(leads=("checkpoint_unseen",), quiet=("checkpointing_io", "pauses_often_to_save"), condition=("hidden_time", lambda _context: None)),
-    "profiler-distorts": Case(beside=("adam_fused",), quiet=("gpt_small",)),
+    "profiler-distorts": Case(beside=("memory_creep",), quiet=("reduced_within", "adam_fused", "gpt_small")),
     "python-between-operators": Case(
         leads=("python_host", "slow_every_fourth"),
         quiet=("gpt_small",),
