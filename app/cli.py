@@ -67,7 +67,7 @@ COMMANDS = {
     "memory": ("dumps", "memory", "Print what uses the GPU's memory at its peak, from a snapshot of torch.cuda.memory."),
     "doctor": ("doctor", "doctor", "Check the data folder and the settings."),
     "serve": ("serve", "serve", "Serve the dashboard."),
-    "mcp": ("mcp", "mcp", "Serve an agent by the Model Context Protocol, or write the skill that teaches it (--skill DIR)."),
+    "mcp": ("mcp", "mcp", "Answer an agent by the Model Context Protocol, or write a skill for it (--skill DIR)."),
     "demo": ("serve", "demo", "Serve the dashboard with the bundled examples and open it in the browser."),
 }
 NAME_A_RUN = ("report", "audit", "sweep")  # Commands whose first word is a run or a file.

@@ -52,7 +52,7 @@ def memory(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what uses the GPU's memory at its peak, how fragmented it is, and how much an OOM lacked."""
+    """Print what uses the GPU's memory at its peak, its fragmentation, and the memory missing at an OOM."""
     _answer_memory([snapshot], format_for(format, output, TableFormat, as_json=as_json), output)
 
 

@@ -21,7 +21,7 @@ def mcp(
         typer.Option(metavar="DIR", help="Write the agent skill into DIR/sawtooth and end; DIR is for example .claude/skills."),
     ] = None,
 ) -> None:
-    """Serve an agent by the Model Context Protocol over standard input and output.
+    """Answer an agent over standard input and output, by the Model Context Protocol.
 
     `sawtooth serve --mcp` does the same over HTTP, at /mcp.
     """

@@ -169,7 +169,9 @@ def predictions(
 
 
 @runs_app.command()
-def rename(run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME")], data: DataOption = None) -> None:
+def rename(
+    run: RunArgument, name: Annotated[str, typer.Argument(metavar="NAME", help="New name of the run.")], data: DataOption = None
+) -> None:
     """Rename a run; its id and links remain the same."""
     if not name.strip():
         raise UsageError("A run's name cannot be empty.")
