@@ -57,7 +57,7 @@ def style() -> None:
     if st.context.theme.type == "dark":
         st.html(
             "<style>button[kind^=primary]:not(:disabled), [data-testid=stMultiSelect] [data-tag], [data-testid=stMultiSelect] [data-tag] :is(span, button) { color: #0B1A26 !important; } "
-            ":root { --tex: rgb(0 0 0 / 38%); } :root .st-caution span { color: #F2C14E; } :root .st-then { color: #4AA3DF; } :root .st-badge { background: #4AA3DF; color: #0B1A26; } :is([data-testid=stMain], [data-testid=stPopoverBody]) [data-testid=stPageLink] a { --st-link: #6DB8EA; }</style>"
+            ":root { --tex: rgb(0 0 0 / 38%); } :root .st-caution span { color: #F2C14E; } :root .st-then { color: #4AA3DF; } :root .st-worse { color: #F47C74; } :root .st-slower { background: #F47C74; color: #0B1A26; } :root .st-badge { background: #4AA3DF; color: #0B1A26; } :is([data-testid=stMain], [data-testid=stPopoverBody]) [data-testid=stPageLink] a { --st-link: #6DB8EA; }</style>"
         )
     st.logo(LOGO, size="large")
 

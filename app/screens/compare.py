@@ -285,7 +285,7 @@ def _host_operators(comparison: Comparison) -> None:
 
 
 def _side_by_side(comparison: Comparison) -> None:
-    rows, same = changes.changed_rows(comparison)
+    rows, same = changes.changed_rows(comparison, audit.AUDITED_METRICS if audit.pair_rows(comparison) else ())
     if rows:
         cards.title(f"{fmt.many(len(rows), 'metric')} side by side")
         cards.table(("Metric", *words.names(comparison), "Change"), rows, "Metrics of both sides")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pandas as pd
 
 from sawtooth.analysis.compare.better_or_worse import OF_THE_PROFILE, STEP, RowWord
@@ -148,15 +150,16 @@ def _known_changes(comparison: Comparison) -> list[MetricChange]:
     return [change for change in comparison.metrics if is_enough(side.value is not None for side in (change.a, change.b))]
 
 
-def changed_rows(comparison: Comparison) -> tuple[list[ComparisonRow], int]:
+def changed_rows(comparison: Comparison, without: Collection[str] = ()) -> tuple[list[ComparisonRow], int]:
     """Return the rows of the step time and of changed metrics, and the number of unchanged metrics.
 
-    After the step time, the largest relative change comes first.
+    After the step time, the largest relative change comes first. ``without`` are metrics that the page shows elsewhere.
     """
     known_changes = _known_changes(comparison)
     changed = [c for c in known_changes if comparison.metric_word(c) not in ("none", *UNMARKED) or c.key == STEP]
     changed = sorted(changed, key=lambda c: (c.key == STEP, _effect(c)), reverse=True)
-    return reasons_once([_metric_row(c, comparison) for c in changed]), len(known_changes) - len(changed)
+    shown = [c for c in changed if c.key not in without]
+    return reasons_once([_metric_row(c, comparison) for c in shown]), len(known_changes) - len(changed)
 
 
 def _effect(change: MetricChange) -> float:

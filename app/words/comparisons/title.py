@@ -24,6 +24,7 @@ class ComparisonTitle:
     before: str
     after: str
     factor: str
+    is_slower: bool = False
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
@@ -33,9 +34,9 @@ class ComparisonTitle:
         room = MAX_WORDS - words(f"{times} {self.after}{per_step}") - 1  # the factor is one word
         return [
             ("text", f"{shortened(self.cause, room)}: {times}"),
-            ("then", self.after),
+            ("worse" if self.is_slower else "then", self.after),
             ("text", f"{per_step} "),
-            ("badge", self.factor),
+            ("slower" if self.is_slower else "badge", self.factor),
         ]
 
     @property
@@ -55,7 +56,7 @@ def title(comparison: Comparison) -> ComparisonTitle | None:
         return None
     unsure_a, unsure_b = comparison_words.both_about(comparison)
     before, _, after = fmt.step_change(best.a, best.b, about=unsure_a, after_about=unsure_b).partition(" → ")
-    return ComparisonTitle(cause, before, after, factor)
+    return ComparisonTitle(cause, before, after, factor, comparison.verdict.answer == "slower")
 
 
 def explains(comparison: Comparison) -> bool:

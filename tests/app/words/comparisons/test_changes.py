@@ -51,6 +51,7 @@ def test_rows_based_on_the_step_agree_with_the_headline():
     assert [said[label] for label in ("Step time", "MFU")] == ["cannot tell"] * 2
     assert {changes.label(c.key): found.metric_word(c) for c in found.metrics if c.change}["Kernels per step"] == "changed"
     marked = {row[0]: row[3] for row in changes.changed_rows(found)[0]}
+    assert not {row.what for row in changes.changed_rows(found, {"mfu"})[0]} ^ (set(marked) - {"MFU"})
     assert marked["Step time"] == "cannot tell" and "MFU" not in marked
     data = compare_json(found)
     assert data["metrics"]["mfu"]["says"] == data["metrics"]["best_step_time_ms"]["says"] == "cannot_tell"

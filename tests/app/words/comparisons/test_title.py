@@ -49,6 +49,12 @@ def test_the_title_names_the_setting_with_most_of_the_gain() -> None:
     )
 
 
+@pytest.mark.parametrize(("a_ms", "b_ms", "kinds"), [(776.0, 157.0, {"then", "badge"}), (157.0, 776.0, {"worse", "slower"})])
+def test_a_slower_step_has_the_colour_of_trouble(a_ms: float, b_ms: float, kinds: set[str]) -> None:
+    found = title.title(compared(a_ms, b_ms, effect("Loader workers", "1", "14", 0.99)))
+    assert found is not None and {kind for kind, _ in found.pieces} - {"text"} == kinds
+
+
 def test_without_a_recorded_setting_the_title_names_the_part_of_the_step() -> None:
     found = title.title(compared(776.0, 157.0))
     assert found is not None and " → " in found.cause and found.cause[0].isupper()
