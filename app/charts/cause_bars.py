@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
+
+from sawtooth.analysis.run.model import RankResult
+from sawtooth.analysis.run.verdict import StepPart, columns_of, parts_of
 from sawtooth.app.theme import UNKNOWN, colour_of
 
 COLUMNS = {
@@ -48,3 +52,24 @@ def bars(lost: Sequence[tuple[str, str | None, float]], *, dark: bool) -> list[L
         colour = colour_of(owner, cause) if owner else UNKNOWN
         segments.append(LostBar(f"{ms / largest:.2%}" if largest else "", colour.on(dark), colour.texture if owner else ""))
     return segments
+
+
+def table(rank: RankResult, gained_ms: pd.Series) -> pd.DataFrame:
+    """Return every cause with its time on both bases, and the time that the replay saves without it (by cause)."""
+    named = {column: {_key(part): part for part in parts_of(rank, column) if part.lost} for column in columns_of(rank)}
+    keys = list(dict.fromkeys(key for parts in named.values() for key in parts))
+    return pd.DataFrame(
+        [
+            {
+                "label": colour_of(*key).label,
+                "unprofiled_ms": named["unprofiled"][key].ms if key in named.get("unprofiled", {}) else None,
+                "recorded_ms": named["recorded"][key].ms if key in named["recorded"] else 0.0,
+                "recoverable_ms": gained_ms.get(key[1] or key[0]),
+            }
+            for key in keys
+        ]
+    ).astype({"unprofiled_ms": float, "recorded_ms": float, "recoverable_ms": float})
+
+
+def _key(part: StepPart) -> tuple[str, str | None]:
+    return (part.owner, part.cause)

@@ -10,10 +10,11 @@ import streamlit as st
 from sawtooth.analysis.findings.recorded.source_lines import readable_frame, user_lines, without_stale_lines
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
-from sawtooth.analysis.run.verdict import Column, StepPart, columns_of, parts_of, uses_estimate
+from sawtooth.analysis.run.verdict import columns_of, uses_estimate
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.tables import waits as lost_time
 from sawtooth.app import format as fmt
+from sawtooth.app import places
 from sawtooth.app.charts import cause_bars, rankings
 from sawtooth.app.page import basis, cards, current_result, frame, panel
 from sawtooth.app.page.parts import findings, first_change
@@ -25,6 +26,7 @@ from sawtooth.app.words.lost_time import LostTimeRow
 
 KERNEL_SHOWN = 70  # characters: a longer name of a kernel does not fit into the column
 IN_PYTHON = "python_host"
+ON_A_PHONE = 8  # waits that a phone lists
 STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # the column of steps shows the number without these prefixes of the profiler
 CAUSE_LOCATIONS = {
     "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
@@ -59,11 +61,11 @@ def main() -> None:
         _what_to_do(result, rows if rank is result.lead else [], hidden)
     if rank.represents is not None and rank.represents.represents is False:
         cards.small(rank.represents.sentence)
-    _where_and_what_helps(rank, rows, column, hidden)
+    _where_and_what_helps(rank, rows, hidden)
     if meanwhile := words_of_loss.busy_meanwhile(rows):
         cards.small(meanwhile)
     _how_computed(rank)
-    _pieces(rank, {row.key: row.name for row in rows if row.owner not in ("", OUTSIDE_PROFILE)})
+    _pieces(rank, {row.key: row.name for row in rows if row.owner not in ("", OUTSIDE_PROFILE)}, {row.helps for row in rows})
     _phases(rank)
 
 
@@ -103,20 +105,22 @@ def _never_waits(rank: RankResult) -> None:
     )
 
 
-def _where_and_what_helps(rank: RankResult, rows: list[LostTimeRow], column: Column, hidden: Finding | None) -> None:
-    """Show the time, the main place and the remedy of each cause, and the sum of all causes."""
+def _where_and_what_helps(rank: RankResult, rows: list[LostTimeRow], hidden: Finding | None) -> None:
+    """Show the time, the main place and the remedy of each cause, and the sum of all causes.
+
+    The headline already names the main place of a single cause.
+    """
     places = _places(rank)
-    both = basis.differs(rank) and len(columns_of(rank)) > 1 and words_of_loss.differ(rows)
-    whole = LostTimeRow("", None, words_of_loss.total_ms(rows), sum(row.other_ms for row in rows))
+    whole = LostTimeRow("", None, words_of_loss.total_ms(rows))
     per = "per step" if len(rank.counted) else "in the recording"
-    other = "As profiled" if column == "unprofiled" else "Of the run, ≈"
-    heads = ("The GPU waits for", f"Time {per}", *([other] if both else []), "Most of it in", "What helps")
+    several = sum(bool(row.owner) for row in rows) > 1
+    heads = ("The GPU waits for", f"Time {per}", "Share", *(["Most of it in"] if several else []), "What helps")
     lines = [
         (
             "Together" if row is whole else row.label,
             fmt.part_ms(whole.ms, row.ms),
-            *([fmt.part_ms(whole.ms, row.other_ms) if row.other_ms else fmt.MISSING] if both else []),
-            places.get(row.key, fmt.MISSING) if row.owner else "",
+            fmt.share(row.ms / whole.ms),
+            *([places.get(row.key, fmt.MISSING) if row.owner else ""] if several else []),
             hidden.fix if hidden is not None and row.owner == OUTSIDE_PROFILE else row.helps,
         )
         for row in [*rows, *([whole] if len(rows) > 1 else [])]
@@ -129,30 +133,8 @@ def _how_computed(rank: RankResult) -> None:
     with st.container(horizontal=True, gap="small"):
         panel.explain(cause_bars.METRICS, cause_bars.METHOD, "causes")
         with st.popover("Table", type="tertiary", icon=":material/table_rows:", key="causes-rows"):
-            table = _table(rank)
+            table = cause_bars.table(rank, _causes(rank).set_index("cause")["recoverable_ms"])
             panel.table(table, {c: heading for c, heading in cause_bars.COLUMNS.items() if table[c].notna().any()}, "causes")
-
-
-def _table(rank: RankResult) -> pd.DataFrame:
-    """Return every cause with its time on both bases, and the time that the replay saves without it."""
-    named = {column: {_key(part): part for part in parts_of(rank, column) if part.lost} for column in columns_of(rank)}
-    keys = list(dict.fromkeys(key for parts in named.values() for key in parts))
-    gained = _causes(rank).set_index("cause")["recoverable_ms"]
-    return pd.DataFrame(
-        [
-            {
-                "label": colour_of(*key).label,
-                "unprofiled_ms": named["unprofiled"][key].ms if key in named.get("unprofiled", {}) else None,
-                "recorded_ms": named["recorded"][key].ms if key in named["recorded"] else 0.0,
-                "recoverable_ms": gained.get(key[1] or key[0]),
-            }
-            for key in keys
-        ]
-    ).astype({"unprofiled_ms": float, "recorded_ms": float, "recoverable_ms": float})
-
-
-def _key(part: StepPart) -> tuple[str, str | None]:
-    return (part.owner, part.cause)
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
@@ -195,7 +177,8 @@ def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
     return rows.assign(python=[line or name for line, name in zip(own, rows["python"], strict=True)])
 
 
-def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
+def _pieces(rank: RankResult, causes: dict[str, str], advice: set[str]) -> None:
+    """Show the longest waits and the details of one; ``advice`` is already on the page."""
     cause = None
     if len(causes) > 1:
         cause = st.pills("Waits of one cause", list(causes), format_func=causes.__getitem__, key="cause", bind="query-params")
@@ -204,7 +187,7 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
         return
     longest = rows.iloc[0]
     profiled = ", as profiled," if basis.differs(rank) else ""
-    cards.title(f"The longest single wait{profiled} is {fmt.duration_ms(float(longest['ms']))}, {_place(longest)}")
+    cards.title(f"The longest single wait{profiled} is {fmt.duration_ms(float(longest['ms']))}")
     shown = rows.assign(
         label=[colour_of(str(row["owner"]), row["cause"]).label for _, row in rows.iterrows()],
         where=[_where(row) for _, row in rows.iterrows()],
@@ -217,30 +200,33 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
         "step": "Step",
         "at_ms": st.column_config.NumberColumn("At, ms", format="%.1f", help="After the start of the recording"),
     }
-    event: Any = st.dataframe(
-        shown,
-        hide_index=True,
-        column_order=[c for c in columns if shown[c].notna().any()],
-        column_config=columns,
-        on_select="rerun",
-        selection_mode="single-row",
-        placeholder="",
-        key=f"waits-{cause}",
-        height=panel.TABLE_HEIGHT,
-        alt="The longest waits with cause, operator and evidence.",
-    )
+    _on_a_phone(shown)
+    with st.container(key="idle_waits"):
+        event: Any = st.dataframe(
+            shown,
+            hide_index=True,
+            column_order=[c for c in columns if shown[c].notna().any()],
+            column_config=columns,
+            on_select="rerun",
+            selection_mode="single-row",
+            placeholder="",
+            key=f"waits-{cause}",
+            height=panel.TABLE_HEIGHT,
+            alt="The longest waits with cause, operator and evidence.",
+        )
     chosen = event.selection.rows
     row = rows.iloc[int(chosen[0]) if chosen and chosen[0] < len(rows) else 0]
     with st.container(border=True):
-        cards.title(f"{fmt.duration_ms(float(row['ms']))} at {fmt.number(float(row['at_ms']), 5)} ms")
+        cards.title(f"{fmt.duration_ms(float(row['ms']))} at {fmt.duration_ms(float(row['at_ms']))}")
         if isinstance(row["evidence"], str):
             cards.text(cause_words.place(row["evidence"]))
-        places = [
-            f"{heading}: {_short(c, row[c])}" for c, heading in CAUSE_LOCATIONS.items() if isinstance(row[c], str) and row[c]
-        ]
-        if places:
-            cards.small(" · ".join(fmt.clean(cause_words.place(place), 160) for place in places))
-        cards.small(f"What helps: {cause_words.helps(str(row['owner']), row['cause'])}")
+        known = {c: row[c] for c in CAUSE_LOCATIONS if isinstance(row[c], str) and row[c]}
+        if known.get("operator", "") in str(row["evidence"]):  # the sentence above names it
+            known.pop("operator", None)
+        if facts := [f"{CAUSE_LOCATIONS[c]}: {_short(c, name)}" for c, name in known.items()]:
+            cards.small(" · ".join(fmt.clean(cause_words.place(fact), 160) for fact in facts))
+        if (helps := cause_words.helps(str(row["owner"]), row["cause"])) not in advice:
+            cards.small(f"What helps: {helps}")
         frame.link(
             "timeline",
             "Show on the timeline",
@@ -252,15 +238,28 @@ def _pieces(rank: RankResult, causes: dict[str, str]) -> None:
     panel.csv_button(rows, "waits")
 
 
+def _on_a_phone(waits: pd.DataFrame) -> None:
+    """Show the longest waits in two lines each, as links to the timeline. They replace the table on a phone."""
+    longest_ms, run = float(waits["ms"].max()), str(st.session_state.get("run"))
+    rows = [
+        cards.NarrowRow(
+            name=fmt.clean(row["where"], 80) if isinstance(row["where"], str) else row["label"],
+            address=places.address("timeline", {"run": run, "t0": f"{row['t0_ms']:.6f}", "t1": f"{row['t1_ms']:.6f}"}),
+            chosen=False,
+            value=fmt.duration_ms(row["ms"]) + (f" · step {row['step']}" if isinstance(row["step"], str) else ""),
+            bar=f"{row['ms'] / longest_ms:.1%}",
+            colour=colour_of(str(row["owner"]), row["cause"]).on(frame.dark()),
+            kind=row["label"],
+        )
+        for row in waits.head(ON_A_PHONE).to_dict("records")
+    ]
+    with st.container(key="idle_narrow"):
+        cards.narrow_rows(rows, "The longest waits, as links to the timeline")
+
+
 def _short(column: str, name: str) -> str:
     """Return a short name of a place; a kernel's name is reduced to its distinctive part."""
     return rankings.short_name(name, KERNEL_SHOWN) if column == "next_operation" else name
-
-
-def _place(row: pd.Series) -> str:
-    if where := _where(row):
-        return fmt.clean(where, 80) if where.startswith("before ") else f"in {fmt.clean(where, 80)}"
-    return f"in the {row['phase']} phase" if isinstance(row["phase"], str) else "in an unnamed place"
 
 
 def _where(row: pd.Series) -> str | None:

@@ -24,7 +24,7 @@ SOURCE_LINE = re.compile(r"\.py:[0-9]+")
 
 @dataclass(frozen=True)
 class LostTimeRow:
-    """A cause of lost time: ``ms`` per step on the chosen basis, ``other_ms`` on the other basis.
+    """A cause of lost time with its ``ms`` per step.
 
     The GPU copies or communicates in ``transfer_ms`` of ``ms``. ``owner`` is "" for the sum of the small causes. ``called`` is the
     name that a finding gives to this time.
@@ -33,7 +33,6 @@ class LostTimeRow:
     owner: str
     cause: str | None
     ms: float
-    other_ms: float
     transfer_ms: float = 0.0
     called: str = ""
 
@@ -63,20 +62,16 @@ def rows(rank: RankResult, column: Column, names: Mapping[str, str] = MappingPro
 
     Small causes are summed in the last row. The list is empty if ``column`` has no lost time. ``names`` are the names that the first change gives to causes.
     """
-    other_column: Column = "recorded" if column == "unprofiled" else "unprofiled"
-    parts, other_parts = ({_key(part): part for part in parts_of(rank, each) if part.lost} for each in (column, other_column))
+    parts = {_key(part): part for part in parts_of(rank, column) if part.lost}
     largest_ms = max((part.ms for part in parts.values()), default=0.0)
-    large, small, small_other, small_transfer = [], 0.0, 0.0, 0.0
-    for key in dict.fromkeys([*parts, *other_parts]):
-        part = parts.get(key) or other_parts[key]
-        ms, other_ms = (side[key].ms if key in side else 0.0 for side in (parts, other_parts))
-        transfer_ms = parts[key].transfer_ms if key in parts else 0.0
-        if ms <= MIN_ROW_SHARE * largest_ms or (part.cause == PROFILER_CAUSE and column == "unprofiled"):
-            small, small_other, small_transfer = small + ms, small_other + other_ms, small_transfer + transfer_ms
+    large, small, small_transfer = [], 0.0, 0.0
+    for part in parts.values():
+        if part.ms <= MIN_ROW_SHARE * largest_ms or (part.cause == PROFILER_CAUSE and column == "unprofiled"):
+            small, small_transfer = small + part.ms, small_transfer + part.transfer_ms
         else:
-            large.append(LostTimeRow(part.owner, part.cause, ms, other_ms, transfer_ms, names.get(part.cause or "", "")))
+            large.append(LostTimeRow(part.owner, part.cause, part.ms, part.transfer_ms, names.get(part.cause or "", "")))
     large.sort(key=lambda row: -row.ms)
-    return [*large, LostTimeRow("", None, small, small_other, small_transfer)] if small else large
+    return [*large, LostTimeRow("", None, small, small_transfer)] if small else large
 
 
 def _key(part: StepPart) -> tuple[str, str | None]:
@@ -109,11 +104,6 @@ def sentence(rank: RankResult, column: Column, lost: Sequence[LostTimeRow], hidd
     if first.owner == OUTSIDE_PROFILE and hidden is not None:
         cause = f"{cause}, most likely {CAUSE_OF[hidden.explains.causes[0]].loses_to}"
     return f"{loss} to {cause}." if len(lost) == 1 else f"{loss}, {fmt.duration_ms(first.ms)} of it to {cause}."
-
-
-def differ(lost: Sequence[LostTimeRow]) -> bool:
-    """Return whether the time of any cause differs between the two bases."""
-    return any(row.owner and row.other_ms and abs(row.ms - row.other_ms) > MIN_ROW_SHARE * row.ms for row in lost)
 
 
 def largest_part(place: str, *, with_stack: bool) -> str:
