@@ -28,6 +28,11 @@ _GENERIC = ("Kernel", "Kernel2", "kernel", "device_kernel", "run")
 _WORK = re.compile(
     r"[a-z0-9]*(?:gemm|[dw]grad|[fb]prop|sdpa|fmha|flash|attention|softmax|norm|reduce|scan|sort)[a-z0-9]*", re.IGNORECASE
 )
+# The same in few letters, for a small tile. "add" and "mul" are also parts of longer words.
+_KIND = re.compile(
+    r"[dw]grad|[fb]prop|gemm|attention|flash|fmha|sdpa|softmax|norm|reduce|pool|copy|scan|sort|(?<![a-z])(?:add|mul|fill)(?![a-z])",
+    re.IGNORECASE,
+)
 _RECOGNIZED = 6  # Characters of a name: from fewer it cannot be recognized.
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _BETWEEN = "_:. -<>,()"  # Characters between the words of a name. A cut name does not end with them.
@@ -53,6 +58,12 @@ def short_name(name: str, length: int = NAME_LENGTH) -> str:
         room = length - len(functor.group(1)) - 3
         base = f"{_start(base, room)} · {functor.group(1)}" if room >= _RECOGNIZED else functor.group(1)
     return middle(base, length)
+
+
+def work_of(name: str) -> str:
+    """Return the first word in a name that says what a kernel does, such as "dgrad"; "" without one."""
+    word = _KIND.search(name)
+    return word[0].lower() if word else ""
 
 
 def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:

@@ -11,21 +11,23 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
+from sawtooth.app.charts import rankings
 from sawtooth.app.charts.base import Chart, LegendEntry, with_layout
 from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mix
 
-MIN_LABELLED_SHARE = 0.012  # Share of all time: a smaller tile has no room for its time in figures.
-LABEL = 40  # Characters of a tile's name.
+DRAWN_FROM = 0.003  # Share of all time: about 300 square pixels, enough for a pointer. Smaller tiles are added up.
+LABEL = 60  # Characters of a tile's name.
 FRAME_OPACITY = 0.16  # Share of the muted colour in the frame around the tiles of a group.
 HEIGHT = 392  # Pixels: that of the table beside it.
 TILES_PX = 340 * 300  # Square pixels of the tiles, about: the width follows the page, and frames need room too.
-FONT, MIN_FONT = 12, 11  # Pixels. A tile without room for letters of MIN_FONT has no text.
-LETTER, LINE = 6.9, 15.6  # Pixels of a letter's width and a line's height.
+FONT = 11  # Pixels. A text without room is not shown.
+LETTER, LINE = 6.1, 14.3  # Pixels of a letter's width and a line's height.
 SEPARATOR = "\u241f"  # Between the names of an id. No name of a kernel or module contains this symbol.
 NARROW = 0.8  # The width of a narrow tile, relative to that of a square of the same area.
-MIN_LETTERS = 11  # A narrower tile has only its time: a name in pieces of some letters cannot be read.
+MIN_LETTERS = 10  # A narrower tile has only the word for its work, such as "dgrad": pieces of some letters cannot be read.
 ROOT = "all"
-_WORD = re.compile(r"(?:· )?(?:[^_\s…:]|:(?!:))+(?:_|…|::)?\s?|[_…:]")  # A name may break after each.
+# A name may break after each: after "_" or "::", and before a capital letter within a word.
+_WORD = re.compile(r"(?:· )?(?:[^_\s…:]|:(?!:))(?:(?<![a-z])[^_\s…:]|[^_\s…:A-Z]|:(?!:))*(?:_|…|::)?\s?|[_…:]")
 
 
 class Tile(NamedTuple):
@@ -53,10 +55,10 @@ def names_of(tile_id: str) -> tuple[str, ...]:
 def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Chart:
     """Draw tiles whose areas are their times; frames must be among ``tiles``.
 
-    Tiles of less than MIN_LABELLED_SHARE of all time are added up in their frame.
+    Tiles of less than DRAWN_FROM of all time are added up in their frame.
     """
     whole = sum(tile.ms for tile in tiles) or 1.0
-    drawn_tiles = _tiles_to_draw(tiles, MIN_LABELLED_SHARE * whole)
+    drawn_tiles = _tiles_to_draw(tiles, DRAWN_FROM * whole)
     drawn_tiles = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn_tiles]
     frame = mix(PAGE.on(dark), MUTED.on(dark), FRAME_OPACITY)
     colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn_tiles]
@@ -82,7 +84,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
         )
     )
     with_layout(figure, HEIGHT)
-    figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 0}, uniformtext={"minsize": MIN_FONT, "mode": "hide"})
+    figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 0}, uniformtext={"minsize": FONT, "mode": "hide"})
     largest = sorted((tile for tile in tiles if tile.owner), key=lambda tile: -tile.ms)[:5]
     alt = f"Treemap of GPU time. Largest: {', '.join(f'{fmt.clean(t.label, 40)} {fmt.duration_ms(t.ms)}' for t in largest)}."
     owners = [key for key in OWNERS if any(tile.owner == key for tile in drawn_tiles)]
@@ -100,24 +102,37 @@ def _text(tile: Tile, whole: float) -> str:
     time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / whole)
     side = NARROW * math.sqrt(tile.ms / whole * TILES_PX)
     letters, lines = int(side / LETTER), int(side / LINE) - 1
-    name = _wrap(fmt.clean(tile.label, LABEL), letters, lines) if letters >= MIN_LETTERS else []
+    if letters >= MIN_LETTERS:
+        name = wrapped(fmt.clean(tile.label, LABEL), letters, lines)
+    else:
+        name = [word for word in [rankings.work_of(tile.path[-1])] if word and lines and len(word) <= letters]
     return "<br>".join(
         fmt.plain(line, None) for line in [*name, f"{time} · {share}" if letters >= len(time + share) + 3 else time]
     )
 
 
-def _wrap(name: str, letters: int, lines: int) -> list[str]:
-    """Return a name in up to ``lines`` lines of ``letters`` letters, broken after words."""
-    rows = [""]
+def wrapped(name: str, letters: int, lines: int) -> list[str]:
+    """Return the words of a name that fit into ``lines`` lines of ``letters`` letters, with "…" if more follow.
+
+    A word is never cut. The result is empty if the first word is longer than a line.
+    """
+    rows: list[str] = []
     for word in _WORD.findall(name):
-        if rows[-1] and len(rows[-1]) + len(word.rstrip()) > letters:
-            rows.append("")
-        rows[-1] += word if rows[-1] else word.lstrip()
-        if len(rows[-1].rstrip()) > letters:  # the word is longer than a line
-            rows[-1] = f"{rows[-1][: letters - 1]}…"
-            break
-    rows = [row.strip() for row in rows if row.strip()]
-    return rows if len(rows) <= lines else [*rows[: lines - 1], f"{rows[lines - 1][: letters - 1]}…"] if lines > 0 else []
+        if rows and len(rows[-1]) + len(word.rstrip()) <= letters:
+            rows[-1] += word
+        elif len(rows) < lines and len(word.strip()) <= letters:
+            rows.append(word.lstrip())
+        else:
+            return _with_dots(rows, letters)
+    return [row.strip() for row in rows]
+
+
+def _with_dots(rows: list[str], letters: int) -> list[str]:
+    """Return the rows with "…" at the end, where it has room, else as a row of its own in place of the last word."""
+    if not rows:
+        return []
+    last = rows[-1].strip().rstrip("_…·: ")
+    return [*(row.strip() for row in rows[:-1]), f"{last}…" if len(last) < letters else last]
 
 
 def _tiles_to_draw(tiles: Sequence[Tile], least_ms: float) -> list[Tile]:
