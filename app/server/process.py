@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import secrets
@@ -102,6 +103,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
         log.warning("the data folder cannot be written (%s), so only existing runs can be shown", error.strerror)
     announce()
     allow_many_files()
+    keep_modules_from_collection()
     limit_lines()
     slow_clients = asyncio.create_task(end_slow_clients())
     try:
@@ -112,6 +114,16 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
         local_sampler().stop()
         jobs().close()
         await asyncio.to_thread(end_push_threads)
+
+
+def keep_modules_from_collection() -> None:
+    """Exclude all objects that exist now from garbage collection.
+
+    Imported libraries have hundreds of thousands of objects, which live as long as the process. Without this, a full
+    collection pauses every page for the time that it takes to visit them.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _prepare(data: DataFolder) -> None:
