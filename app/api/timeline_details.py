@@ -15,7 +15,7 @@ from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables import timeline_details as tables
 from sawtooth.app.api.answers import json
 from sawtooth.app.api.timeline import answered, number, opened, rank_of, requested_result
-from sawtooth.app.charts.rankings import short_name
+from sawtooth.app.charts.rankings import distinct_names, short_name
 from sawtooth.app.theme import UNKNOWN, Colour, colour_of
 from sawtooth.app.words import timeline as words
 from sawtooth.app.words.answer.step import StepAnswer, answer_of
@@ -28,6 +28,7 @@ MIN_REST_SHARE = 0.001  # Share of a view. A smaller rest is a rounding error.
 MIN_PART_SHARE = 0.005  # Share of a view. Smaller parts are added up in one row.
 MAX_OPERATIONS = 8  # Operations of a time range. The table below the timeline has all operations.
 NAME_LENGTH = 60  # Longer names of operations are cut to this many characters.
+LISTED_LENGTH = 28  # Characters of a name in the list of operations: the width of the panel beside the lanes.
 MAX_OCCURRENCES = 1000  # Flags on the timeline. More flags could not be distinguished.
 
 
@@ -81,14 +82,15 @@ def _time_range(request: Request) -> Response:
         start, end = number(request, "start"), number(request, "end")
         contents = tables.span_details(rank, start, end)
     operations, answer = contents.operations.head(MAX_OPERATIONS), _answer(request)
+    names = distinct_names(operations["name"].astype(str).tolist(), LISTED_LENGTH)
     return json(
         {
             "trusted": answer is not None,
             "works_share": contents.facts.works_share if contents.facts else None,
             "parts": _parts_of_view(contents, answer.names, end - start) if answer is not None else [],
             "operations": [
-                {"name": short_name(str(n), NAME_LENGTH), "count": int(c), "ms": float(ms)}
-                for n, c, ms in operations[["name", "operations", "ms"]].itertuples(index=False)
+                {"name": name, "count": int(count), "ms": float(ms)}
+                for name, count, ms in zip(names, operations["operations"], operations["ms"], strict=True)
             ],
         }
     )
