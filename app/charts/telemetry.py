@@ -168,15 +168,15 @@ def _laid_out(named: Sequence[int], height: int) -> go.Figure:
     rows = max(len(named), 1)
     first = FIRST_LANE_HEIGHT if rows > 1 else 1.0
     drawn_px = height * (rows - 1 + first)
-    heading_px = LINE_PX * max((len(range(0, count, IN_A_LINE)) for count in named), default=1) + 10
+    first_px, *later_px = [LINE_PX * len(range(0, count, IN_A_LINE)) + 10 for count in named] or [LINE_PX + 10]
     figure = make_subplots(
         rows=rows,
         cols=1,
         shared_xaxes=True,
         row_heights=[first] + [1.0] * (rows - 1),
-        vertical_spacing=min(heading_px / drawn_px, 0.6 / rows),
+        vertical_spacing=min(max(later_px, default=first_px) / drawn_px, 0.6 / rows),
     )
-    return with_layout(figure, round(drawn_px) + 50).update_layout(margin={"t": heading_px})
+    return with_layout(figure, round(drawn_px) + 50).update_layout(margin={"t": first_px})
 
 
 def _drawn_s(telemetry: TelemetrySeries, origin_ns: int) -> list[float]:

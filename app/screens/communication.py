@@ -65,7 +65,7 @@ def main() -> None:
     rows = collective_table(traffic, len(rank.counted)).sort_values("exposed_ms_per_step", ascending=False, ignore_index=True)
     if rows.empty and not traffic.groups:
         if (world := rank.trace.world_size or 1) == 1:
-            rank_panels.one_gpu("This run trains on one GPU, so it has no collectives.", "communication")
+            rank_panels.one_gpu("This run trains on one GPU, so it has no collectives.", "communication", result, rank)
         else:
             cards.headline(
                 "No collective ran in the counted steps.",
@@ -154,12 +154,16 @@ def _groups(communication: Communication) -> None:
         tuple(_cell(column, row[column]) + _link_suffix(column, row) for column in known) for row in table.to_dict("records")
     ]
     cards.table([GROUPS[column] for column in known], cells, "Process groups")
-    panel.csv_button(table, "groups")
-    cards.small(
-        "Times and bandwidths are of the transfers alone, after the last rank has joined, so they exclude waiting. The bus bandwidth is the rate at which one "
-        "GPU's link transfers data. Compare it with the link's bandwidth; reductions inside a switch may exceed that. Traces do not name the link. The one "
-        "shown here is usual in servers with this GPU."
-    )
+    with st.container(horizontal=True, gap="small"):
+        panel.csv_button(table, "groups")
+        panel.explain((), METHOD_OF_GROUPS, "groups")
+
+
+METHOD_OF_GROUPS = (
+    "Times and bandwidths are of the transfers alone, after the last rank has joined, so they exclude waiting. The bus bandwidth is the rate at which one "
+    "GPU's link transfers data. Compare it with the link's bandwidth; reductions inside a switch may exceed that. Traces do not name the link. The one "
+    "shown here is usual in servers with this GPU."
+)
 
 
 def _cell(column: str, value: object) -> str:

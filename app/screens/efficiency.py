@@ -67,13 +67,16 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
         first_change.show(result)
     if doubt := words.mfu_doubt(metrics):
         cards.caution(doubt)
-    _what_takes_a_step(rank, parts, chosen)
-    if line := words.rates_and_clock(metrics):
+    _what_takes_a_step(rank, parts, chosen, words.clock_of_the_peak(metrics))
+    if line := words.rates(metrics):
         cards.small(line)
 
 
-def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: Column) -> None:
-    """Show what separates a step from the GPU's peak, and a link to the screen about the largest part."""
+def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: Column, clock: str) -> None:
+    """Show what separates a step from the GPU's peak, and a link to the screen about the largest part.
+
+    ``clock`` is a sentence for the explanation of the method.
+    """
     step_ms = sum(part.ms for part in parts)
     cells = [("A step", fmt.duration_ms(step_ms), fmt.share(1.0), "", "")]
     for part in parts:
@@ -87,7 +90,7 @@ def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: C
     if differs := words.why_idle_differs(rank, parts, column):
         cards.small(differs)
     with st.container(horizontal=True, gap="small", vertical_alignment="center"):
-        panel.explain(charts.METRICS, charts.METHOD, "peak-parts")
+        panel.explain(charts.METRICS, f"{charts.METHOD} {clock}".strip(), "peak-parts")
         with st.popover("Table", type="tertiary", icon=":material/table_rows:", key="peak-parts-rows"):
             panel.table(charts.table(parts), charts.COLUMNS, "peak-parts")
         most_lost = words.largest_loss(parts)

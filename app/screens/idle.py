@@ -248,7 +248,7 @@ def _on_a_phone(waits: pd.DataFrame) -> None:
             chosen=False,
             value=fmt.duration_ms(row["ms"]) + (f" · step {row['step']}" if isinstance(row["step"], str) else ""),
             bar=f"{row['ms'] / longest_ms:.1%}",
-            colour=colour_of(str(row["owner"]), row["cause"]).on(frame.dark()),
+            colour=colour_of(str(row["owner"]), row["cause"]).on(frame.is_dark()),
             kind=row["label"],
         )
         for row in waits.head(ON_A_PHONE).to_dict("records")

@@ -33,9 +33,6 @@ sizes = find_batch_size(
 )"""
 MEMORY = "mem_used_bytes"
 MAX_NAMED_OPERATORS = 2  # operators that the title names
-MIN_DRAWN_CHANGE = (
-    0.01  # share of the memory in use: a smaller change can be one rounding step of NVML on a large GPU, and is not drawn
-)
 
 
 def main() -> None:
@@ -65,7 +62,7 @@ def main() -> None:
         cards.text(
             "A memory snapshot shows it by purpose, module and code line. In your own profiler, `profile_memory=True` shows it by operator."
         )
-        st.code("sawtooth run --memory train.py", language=None)
+        st.code("sawtooth run --memory train.py", language=None, wrap_lines=True)
     with batches_place:
         _batches(result)
 
@@ -100,7 +97,7 @@ def _batches(result: RunResult) -> None:
                 else " To predict other sizes from this trace, give the run a tag such as batch_size=64."
             )
         )
-        st.code(FIND, language="python")
+        st.code(FIND, language="python", wrap_lines=True)
 
 
 @st.cache_resource(max_entries=24, show_spinner="Reading allocations …", hash_funcs={RankResult: current_result.key_of})
@@ -234,15 +231,16 @@ def _in_use(result: RunResult, unknown: str) -> None:
     peak, total = summary.memory_peak_bytes, summary.memory_total_bytes
     cards.headline(words.in_use(peak, total), words.MEMORY_BASIS)
     if total:
-        st.html(poster.bar(charts.of_the_gpu(peak, total, dark=frame.is_dark())))
+        with st.container(key="memory_bar"):
+            st.html(poster.bar(charts.of_the_gpu(peak, total, dark=frame.is_dark())))
     _what_to_do(result)
     facts = series.facts(telemetry, MEMORY)
     title = words.use_over_time(facts["p5"], facts["p95"])
-    if facts["p95"] - facts["p5"] < MIN_DRAWN_CHANGE * facts["p95"]:  # a constant line shows no more than the headline
-        return
     chart = lanes(
         telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.is_dark(), quantities=[MEMORY], height=170
     )
+    if total:  # the room above the line is the memory that stays free
+        chart.figure.update_yaxes(range=[0, total / 2**30])
     panel.show(chart, "memory-in-use")
 
 

@@ -33,7 +33,7 @@ def main() -> None:
         return
     communication = result.communication
     if communication is None:
-        _one_trace(result.lead)
+        _one_trace(result, result.lead)
         return
     cards.headline(*_finding(result, communication))
     first_change.show(result)
@@ -79,12 +79,12 @@ def _side_by_side(result: RunResult, communication: Communication, *, in_profile
     panel.show_bars(charts.side_by_side(rows, finding, unit, dark=frame.is_dark()), "ranks")
 
 
-def _one_trace(rank: RankResult) -> None:
+def _one_trace(result: RunResult, rank: RankResult) -> None:
     """Say that the run has only one rank, or that the traces of the other ranks are missing."""
     world = rank.trace.world_size or 1
     distributed = world > 1 or (rank.categories["category"] == "communication").any()
     if not distributed:
-        rank_panels.one_gpu("This run trains on one GPU, so no rank waits for another.", "ranks")
+        rank_panels.one_gpu("This run trains on one GPU, so no rank waits for another.", "ranks", result, rank)
         return
     of = f"one of {world} ranks" if world > 1 else "one rank"
     cards.headline(f"This run has the trace of {of} only, so waits between ranks are not known.")

@@ -65,10 +65,10 @@ def main() -> None:
         _activity_metrics(result, telemetry, summary)
     if result.statements:
         cards.title(words.STATEMENTS)
-        rows = [(one.statement, words.STATES[one.state], one.because) for one in result.statements]
-        cards.table(("What the samples say", "The profile", "Reason"), rows, words.STATEMENTS)
         if summary is not None and summary.signal_column not in (None, "util_pct"):
             cards.small(words.OF_NVML)
+        rows = [(one.statement, words.STATES[one.state], one.because) for one in result.statements]
+        cards.table(("What the samples say", "The profile", "Reason"), rows, words.STATEMENTS)
     if ref.kind == "telemetry":
         telemetry_clock.show(result, ref, telemetry)
     if result.lead is None:
@@ -195,9 +195,6 @@ def _line_below(telemetry: TelemetrySeries) -> str:
         parts.append(used)
     if len(telemetry.gaps):
         parts.append(f"{len(telemetry.gaps)} telemetry gap{'s' if len(telemetry.gaps) > 1 else ''}")
-    if len(telemetry.throttles):
-        reasons = ", ".join(dict.fromkeys(telemetry.throttles["reason"]))
-        parts.append(f"throttled by {reasons}")
     return " · ".join(parts)
 
 
@@ -225,7 +222,6 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
     title = "" if view is None and stretch else _title(shown, view, summary)
     column = summary.signal_column if summary is not None else None
     averages = _averages_of(stretch if view is None else None)
-    cards.small(f"{averages} {charts.window(column, telemetry.interval_s)}")
     chart = charts.lanes(
         shown,
         title,
@@ -238,6 +234,9 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
         means=summary.means if view is None and summary is not None else None,
     )
     picked = panel.show(chart, f"telemetry-{view}", select="box", name="telemetry")
+    reasons = ", ".join(dict.fromkeys(shown.throttles["reason"]))
+    notes = (averages, charts.window(column, telemetry.interval_s), words.THROTTLED.format(reasons) if reasons else "")
+    cards.small(" ".join(filter(None, notes)))
     for selection in (strip, picked):
         if selection and selection.box:
             low, high = sorted(selection.box[0]["x"][:2])

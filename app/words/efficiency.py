@@ -175,16 +175,19 @@ def _trust_sign(reading: Reading) -> str:
     return "" if reading.trust == "ok" or reading.bound is not None else "≈\u00a0"
 
 
-def rates_and_clock(metrics: Mapping[str, Reading]) -> str:
-    """Return the achieved rate, the utilizations that differ from the MFU, and the SM clock."""
+def rates(metrics: Mapping[str, Reading]) -> str:
+    """Return the achieved rate and the utilizations that differ from the MFU."""
     mfu = metrics["mfu"].value or 0.0
     others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > MIN_MFU_DIFFERENCE * mfu]
     shown_keys = [key for key in ("achieved_tflops", *others) if metrics[key].value is not None]
     sentences = [f"{METRICS[key].label}: {_trust_sign(metrics[key])}{fmt.reading(key, metrics[key])}." for key in shown_keys]
-    clock = metrics["mfu_factor_clock"]
-    if clock.value is not None and clock.trust == "ok":
-        sentences.append(f"SM clock: {clock.notes[-1].rstrip('.')}.")
     return " ".join(sentences)
+
+
+def clock_of_the_peak(metrics: Mapping[str, Reading]) -> str:
+    """Return the measured SM clock relative to the clock of the peak, as a sentence; "" if it is not known."""
+    clock = metrics["mfu_factor_clock"]
+    return f"SM clock: {clock.notes[-1].rstrip('.')}." if clock.value is not None and clock.trust == "ok" else ""
 
 
 def throttled(result: RunResult) -> str:

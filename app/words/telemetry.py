@@ -193,10 +193,8 @@ def troughs(result: RunResult) -> str | None:
 
 
 STATEMENTS = "What the samples show, and whether the profile agrees"
-OF_NVML = (
-    "This table has NVML's utilization: whole percent, averaged over up to a second. Dips of utilization therefore look shorter than "
-    "dips of GPU activity."
-)
+OF_NVML = "This table uses NVML's utilization: whole percent, averaged over up to a second. So dips are shorter and less deep in it than in the GPU activity above."
+THROTTLED = "Red bars above the clock mark the time in which the driver limits the clock ({})."
 # The charts of these quantities come first if the rule has a finding.
 QUANTITIES_OF = {
     observed_slug("thermal-throttling"): ("clock_sm_mhz", "temp_c"),

@@ -15,8 +15,10 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import ranks as charts
 from sawtooth.app.page import cards, controls, current_result, frame, panel
+from sawtooth.app.page.parts import first_change
 from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
+from sawtooth.app.words.answer.step import answer_of
 
 RECORD_JOB = "sawtooth run torchrun --nproc-per-node 2 train.py"
 LABELLED = 24  # Ranks or steps: the labels of more would overlap.
@@ -59,10 +61,25 @@ def _label(figure: go.Figure, rows: pd.DataFrame, late: Collection[str]) -> None
         figure.update_xaxes(tickvals=steps, ticktext=[number for _, _, number in names], title={"text": fmt.plain(name)})
 
 
-def one_gpu(sentence: str, view: str) -> None:
-    """Say in one sentence why the view ``view`` is empty, how to record a job, and which runs are jobs."""
-    cards.headline(sentence, "To record a job of several ranks, start it under sawtooth run. All its traces become one run:")
-    st.code(RECORD_JOB, language=None)
+def one_gpu(sentence: str, view: str, result: RunResult, rank: RankResult) -> None:
+    """Say why the view ``view`` is empty, what this run's GPU waits for, how to record a job, and which runs are jobs."""
+    cards.headline(sentence)
+    first_change.show(result)
+    of_run, of_jobs = panel.two_columns()
+    answer = answer_of(result, rank)
+    with of_run:
+        cards.title("What this GPU waits for")
+        if answer is not None:
+            cards.text(" ".join(filter(None, (answer.works, answer.waits))))
+        frame.link("idle", "Every wait, and what causes it", run=result.manifest.id, icon=":material/hourglass_empty:")
+    with of_jobs:
+        _how_to_record_a_job(view)
+
+
+def _how_to_record_a_job(view: str) -> None:
+    cards.title("How to record several ranks")
+    cards.text("Start the job under sawtooth run. The traces of all ranks become one run.")
+    st.code(RECORD_JOB, language=None, wrap_lines=True)
     manifests = frame.data_folder().manifests()
     jobs = [manifest for manifest in listed(manifests) if len(manifest.traces) > 1][:JOBS_LINKED]
     names = distinct_names(manifests, 40)

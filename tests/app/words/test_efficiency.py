@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run.verdict import StepPart
 from sawtooth.app.charts.efficiency import PeakPart, bars
 from sawtooth.app.words import efficiency
-from sawtooth.app.words.efficiency import mfu_doubt, mfu_headline, peak_parts, rates_and_clock
+from sawtooth.app.words.efficiency import clock_of_the_peak, mfu_doubt, mfu_headline, peak_parts, rates
 
 NO_CLOCK = {"mfu_factor_clock": Reading(1.0, trust="caution", notes=("The clock is not known from telemetry.",))}
 
@@ -22,7 +22,7 @@ def readings(mfu: float, hfu: float, **more: object) -> dict[str, Reading]:
 
 
 def test_a_share_that_equals_mfu_is_not_shown_again() -> None:
-    same, more = (rates_and_clock(readings(0.3, hfu) | NO_CLOCK) for hfu in (0.3, 0.4))
+    same, more = (rates(readings(0.3, hfu) | NO_CLOCK) for hfu in (0.3, 0.4))
     assert "HFU" not in same and "MFU" not in same
     assert "HFU: 40" in more  # a third was computed twice
 
@@ -120,6 +120,6 @@ def test_a_clock_above_the_quoted_one_costs_nothing(parts) -> None:
 def test_the_clock_is_mentioned_if_telemetry_has_it() -> None:
     measured = Reading(1.08, notes=("Above 100 %.", "1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at."))
     known = readings(0.3, 0.3)
-    said = rates_and_clock(known | {"mfu_factor_clock": measured})
-    assert said.endswith("SM clock: 1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at.")
-    assert "clock" not in rates_and_clock(known | NO_CLOCK)
+    said = clock_of_the_peak(known | {"mfu_factor_clock": measured})
+    assert said == "SM clock: 1,980 MHz, 8% above the 1,830 MHz that the peak is quoted at."
+    assert not clock_of_the_peak(known | NO_CLOCK)
