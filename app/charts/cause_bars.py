@@ -55,7 +55,7 @@ def bars(lost: Sequence[tuple[str, str | None, float]], *, dark: bool) -> list[L
 
 
 def table(rank: RankResult, gained_ms: pd.Series) -> pd.DataFrame:
-    """Return every cause with its time on both bases, and the time that the replay saves without it (by cause)."""
+    """Return every cause with its time on both bases and its ``gained_ms`` in the replay."""
     named = {column: {_key(part): part for part in parts_of(rank, column) if part.lost} for column in columns_of(rank)}
     keys = list(dict.fromkeys(key for parts in named.values() for key in parts))
     return pd.DataFrame(

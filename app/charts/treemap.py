@@ -112,7 +112,7 @@ def _text(tile: Tile, whole: float) -> str:
 
 
 def wrapped(name: str, letters: int, lines: int) -> list[str]:
-    """Return the words of a name that fit into ``lines`` lines of ``letters`` letters, with "…" if more follow.
+    """Return a name in up to ``lines`` lines of ``letters`` letters, with "…" if more follows.
 
     A word is never cut. The result is empty if the first word is longer than a line.
     """
@@ -128,7 +128,7 @@ def wrapped(name: str, letters: int, lines: int) -> list[str]:
 
 
 def _with_dots(rows: list[str], letters: int) -> list[str]:
-    """Return the rows with "…" at the end, where it has room, else as a row of its own in place of the last word."""
+    """Return the rows with "…" at the end, if the last row has room for it."""
     if not rows:
         return []
     last = rows[-1].strip().rstrip("_…·: ")

@@ -239,7 +239,7 @@ def _pieces(rank: RankResult, causes: dict[str, str], advice: set[str]) -> None:
 
 
 def _on_a_phone(waits: pd.DataFrame) -> None:
-    """Show the longest waits in two lines each, as links to the timeline. They replace the table on a phone."""
+    """Show the longest waits as links to the timeline, in place of the table."""
     longest_ms, run = float(waits["ms"].max()), str(st.session_state.get("run"))
     rows = [
         cards.NarrowRow(

@@ -185,7 +185,7 @@ def rates(metrics: Mapping[str, Reading]) -> str:
 
 
 def clock_of_the_peak(metrics: Mapping[str, Reading]) -> str:
-    """Return the measured SM clock relative to the clock of the peak, as a sentence; "" if it is not known."""
+    """Return the measured SM clock relative to that of the peak, or "" if it is not known."""
     clock = metrics["mfu_factor_clock"]
     return f"SM clock: {clock.notes[-1].rstrip('.')}." if clock.value is not None and clock.trust == "ok" else ""
 

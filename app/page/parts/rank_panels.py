@@ -62,7 +62,7 @@ def _label(figure: go.Figure, rows: pd.DataFrame, late: Collection[str]) -> None
 
 
 def one_gpu(sentence: str, view: str, result: RunResult, rank: RankResult) -> None:
-    """Say why the view ``view`` is empty, what this run's GPU waits for, how to record a job, and which runs are jobs."""
+    """Say why ``view`` is empty, what this run's GPU waits for, and how to record a job."""
     cards.headline(sentence)
     first_change.show(result)
     of_run, of_jobs = panel.two_columns()
