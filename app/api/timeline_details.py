@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,7 +83,7 @@ def _time_range(request: Request) -> Response:
         start, end = number(request, "start"), number(request, "end")
         contents = tables.span_details(rank, start, end)
     operations, answer = contents.operations.head(MAX_OPERATIONS), _answer(request)
-    names = distinct_names(operations["name"].astype(str).tolist(), LISTED_LENGTH)
+    names = listed_names(operations["name"].astype(str).tolist())
     return json(
         {
             "trusted": answer is not None,
@@ -94,6 +95,14 @@ def _time_range(request: Request) -> Response:
             ],
         }
     )
+
+
+def listed_names(names: Sequence[str]) -> list[str]:
+    """Return names that differ in their first LISTED_LENGTH characters, because the list cuts the end."""
+    long_names = [short_name(name, NAME_LENGTH) for name in names]
+    times = Counter(name[:LISTED_LENGTH] for name in long_names)
+    distinct = distinct_names(names, LISTED_LENGTH)
+    return [name if times[name[:LISTED_LENGTH]] == 1 else other for name, other in zip(long_names, distinct, strict=True)]
 
 
 def _parts_of_view(contents: tables.SpanDetails, names: Mapping[str, str], length_ns: float) -> list[dict[str, Any]]:

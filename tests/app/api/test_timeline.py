@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 
 from sawtooth.analysis.tables import timeline, timeline_tiles
 from sawtooth.app.api import routes
+from sawtooth.app.api.timeline_details import LISTED_LENGTH, listed_names
 from sawtooth.app.library import library
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
@@ -196,3 +197,13 @@ def test_lost_times_of_a_range_are_sorted_by_length(client: TestClient, run: Man
         reported = client.get(f"{base}&nth={nth}").json()["slice"]
         assert (reported["start"], reported["end"] - reported["start"], reported["kind"]) == inside[nth]
     assert client.get(f"{base}&nth={len(inside)}").json() == {"slice": None}
+
+
+def test_listed_operations_differ_where_the_list_cuts_their_names() -> None:
+    elementwise = [
+        f"void at::native::vectorized_elementwise_kernel<4, at::native::{f}<float>>(int)"
+        for f in ("CUDAFunctor_add", "BinaryFunctor")
+    ]
+    names = listed_names(["batch_norm_collect_statistics_channels_last_kernel", *elementwise])
+    assert names[0] == "batch_norm_collect_statistics_channels_last_kernel"  # its beginning is distinct
+    assert len({name[:LISTED_LENGTH] for name in names}) == 3 and names[1].endswith("CUDAFunctor_add")
