@@ -11,10 +11,10 @@ from sawtooth.analysis.derive.steps.host_steps import LOST_MARK, HostSteps
 from sawtooth.analysis.derive.steps.inferred_steps import find_periods
 from sawtooth.analysis.derive.steps.joined_marks import joined_marks
 from sawtooth.analysis.derive.steps.layers import are_layers
+from sawtooth.analysis.derive.steps.optimizer_turns import backward_starts, last_of_each_round, last_of_each_step
 from sawtooth.analysis.derive.steps.unended_ranges import end_ranges, with_ended_updates
 from sawtooth.analysis.derive.steps.unmarked_iterations import divide_steps, operator_starts
 from sawtooth.analysis.intervals import union
-from sawtooth.analysis.knowledge.host_names import ENGINE_OP
 from sawtooth.ingest.loop.step_boundary import STEP_NAME, TIMED_NAME
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -28,17 +28,6 @@ NUMBERED_STEP = re.compile(r"(?:^|[^a-z])(?:step|iter|iteration|batch)[^a-z]*\d"
 NUMBER = re.compile(r"\d+")
 UPDATE_NAME = "Optimizer.step#"
 
-# Largest number of optimizers of one class that take turns. More of them are parameter groups, which share one backward pass.
-MAX_ALTERNATING_OPTIMIZERS = 8
-FUSED = re.compile(r"Fused(?:Adam|Sgd|Adagrad)")  # Matches the kernels of an optimizer that updates all parameters at once.
-MAX_KERNEL_TIME_SPREAD = (
-    0.1  # Largest relative spread of the kernel times of one fused optimizer, which does the same work each time.
-)
-MIN_KERNEL_TIME_RATIO = 1.5  # Smallest ratio of the kernel times of two optimizers. A generator and its critic differ by more.
-MIN_ROUNDS = 3  # Smallest number of rounds of kernel times. With two rounds, a pattern may be chance.
-# Steps of one optimizer differ by at most this number of driver calls, such as an event record, or a synchronization at the
-# profile's end.
-MAX_CALL_DIFFERENCE = 2
 MIN_CALL_SHARE = 0.5  # Share of the calls of a marked step. Fewer calls between two marks may come from outside the loop.
 # Share of a step. Marks with a smaller distance follow each other, because a waiting schedule leaves out at least a whole step.
 JOINED = 0.1
@@ -96,85 +85,8 @@ def _marked_by_profiler(events: TraceEvents, by_name: dict[str, list[int]]) -> H
 def _updates(events: TraceEvents, by_name: dict[str, list[int]]) -> tuple[str, list[int]] | None:
     """Return an optimizer's name and its steps, one for each step of the loop; None without an optimizer."""
     optimizers = {name: rows for name, rows in by_name.items() if name.startswith(UPDATE_NAME)}
-    rows_of = {name: _last_of_each_round(events, _last_of_each_step(events, rows)) for name, rows in optimizers.items()}
+    rows_of = {name: last_of_each_round(events, last_of_each_step(events, rows)) for name, rows in optimizers.items()}
     return min(rows_of.items(), key=lambda item: (len(item[1]), item[0])) if rows_of else None
-
-
-def _last_of_each_step(events: TraceEvents, rows: list[int]) -> list[int]:
-    """Return the optimizer's steps that a backward pass follows, and the last one.
-
-    Earlier steps update other parts of the same step: DeepSpeed's ZeRO steps once per parameter group, and two optimizers of one
-    class share a name. If no operators of the backward pass are recorded, as in a replayed CUDA graph, all steps are returned.
-    """
-    ops = events.ops
-    passes = _backward(events)
-    rows = sorted(rows, key=lambda i: int(ops.end[i]))
-    if not len(passes):
-        return rows
-    before = np.searchsorted(passes, ops.end[rows])
-    return [row for row, follows in zip(rows, np.append(np.diff(before) > 0, True), strict=True) if follows]
-
-
-def _backward(events: TraceEvents) -> I64:
-    """Return the starts of the operators of the backward pass."""
-    of_engine = np.array([ENGINE_OP.match(name) is not None for name in events.names] or [False], bool)
-    return events.ops.start[of_engine[events.ops.name]]
-
-
-def _last_of_each_round(events: TraceEvents, rows: list[int]) -> list[int]:
-    """Return the last optimizer step of each round if several optimizers of one class take turns.
-
-    Each of them follows its own backward pass, like the optimizers of a generator and its critic. They share a name, but make
-    different numbers of driver calls, because they have different parameters. Fused optimizers make equally many calls; they are
-    distinguished by the time of their kernels. Optimizers that are equal in both cannot be distinguished. Calls of other threads
-    do not count, because NCCL's watchdog makes dozens of calls at any time.
-    """
-    rows = sorted(rows, key=lambda i: int(events.ops.end[i]))
-    call_counts = np.array([_own_calls(events, row) for row in rows], np.int64)
-    for turns in range(2, min(MAX_ALTERNATING_OPTIMIZERS, len(rows) // 2) + 1):
-        of_turn = [call_counts[turn::turns] for turn in range(turns)]
-        same_calls = all(np.ptp(part) <= MAX_CALL_DIFFERENCE for part in of_turn)
-        if same_calls and np.ptp(call_counts) > 2 * MAX_CALL_DIFFERENCE:
-            return rows[turns - 1 :: turns]
-    turns = _fused_turns(_fused_ns(events, rows))
-    return rows[turns - 1 :: turns]
-
-
-def _own_calls(events: TraceEvents, row: int) -> int:
-    """Return the number of driver calls on the thread of an annotation that start within it."""
-    calls, ops = events.calls, events.ops
-    inside = (calls.thread == ops.thread[row]) & (calls.start >= ops.start[row]) & (calls.start < ops.end[row])
-    return int(inside.sum())
-
-
-def _fused_turns(kernel_ns: I64) -> int:
-    """Return how many fused optimizers take turns, from the kernel time of each step.
-
-    The result is 1 if the times do not show several.
-    """
-    for turns in range(2, min(MAX_ALTERNATING_OPTIMIZERS, len(kernel_ns) // MIN_ROUNDS) + 1):
-        of_turn = [kernel_ns[turn::turns] for turn in range(turns)]
-        means = [float(part.mean()) for part in of_turn]
-        if min(means) <= 0 or max(means) < MIN_KERNEL_TIME_RATIO * min(means):
-            continue
-        if all(np.ptp(part) <= MAX_KERNEL_TIME_SPREAD * mean for part, mean in zip(of_turn, means, strict=True)):
-            return turns
-    return 1
-
-
-def _fused_ns(events: TraceEvents, rows: list[int]) -> I64:
-    """Return, for each step of an optimizer, the time in ns of the fused kernels launched in it.
-
-    Steps are ordered by time.
-    """
-    fused = np.array([FUSED.search(name) is not None for name in events.names] or [False], bool)
-    launched = np.flatnonzero(fused[events.gpu.name] & (events.gpu.call >= 0))
-    moments = events.calls.start[events.gpu.call[launched]]
-    starts, ends = events.ops.start[rows], events.ops.end[rows]
-    step = np.searchsorted(starts, moments, side="right") - 1
-    inside = (step >= 0) & (moments < ends[np.maximum(step, 0)])
-    kernel_ns = (events.gpu.end - events.gpu.start)[launched]
-    return np.bincount(step[inside], kernel_ns[inside], minlength=len(rows)).astype(np.int64)
 
 
 def _repeated_annotations(events: TraceEvents, by_name: dict[str, list[int]]) -> dict[str, list[int]]:
@@ -204,7 +116,7 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates:
     single, other_places = _lost_marks(
         numbers, starts, ends, calls if len(calls) or len(events.gpu) else operator_starts(events, rows)
     )
-    if updates and len(_backward(events)):  # without a backward pass, the updates of one step are not known
+    if updates and len(backward_starts(events)):  # without a backward pass, the updates of one step are not known
         other_places += joined_marks(starts, ends, events.ops.end[updates], calls)
     if len(single):
         names = np.insert(
