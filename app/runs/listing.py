@@ -29,7 +29,7 @@ SLOWER = 1.01  # Ratio of the new step to the old one above which a run is calle
 HISTORY = ("best_step_time_ms", "mfu")
 
 _OF_GPU = re.compile(r"\b(?:NVIDIA|AMD|Intel|Tesla|GeForce|Instinct)\s|\s(?:\d+GB|HBM\w*|SXM\d?|PCIe)\b.*")
-_NUMBERS = re.compile(r": (?=up to |the GPU is busy |[\d.,]+.* → )")
+_NUMBERS = re.compile(r": (?=up to |the GPU is busy |(?:≈\s)?[\d.,]+.* → )")
 
 Readings = Mapping[str, Mapping[str, Reading]]  # By run id, then by metric key.
 
