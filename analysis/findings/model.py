@@ -36,7 +36,7 @@ SOURCES: frozenset[Source] = frozenset(get_args(Source))
 TRACE_SOURCES: frozenset[Source] = frozenset({"gpu_records", "launch_links", "host_records", "steps"})
 
 MORE_THAN_LOSS = 1.1  # If the gain exceeds the loss in the title by this factor, the title explains the rest of the gain.
-TITLE_WITH_REST = "{title}; the change also saves {rest}"
+TITLE_WITH_REST = "{title}. The change also saves {rest}"
 # Words for the rest of the gain, by the kinds of edits in a change. The first matching row counts.
 REST_BY_EDIT: tuple[tuple[tuple[type, ...], str], ...] = (
     ((AsGraph,), "the host's other work between launches"),

@@ -146,7 +146,7 @@ def _note_on_earlier_changes(result: RunResult, finding: Finding, numbers: Mappi
         return None
     *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:position]))
     earlier_changes = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
-    note = f"After {earlier_changes} it saves ≈\u00a0{fmt.duration_ms(saved_ms)}"
+    note = f"After {earlier_changes}, it saves ≈\u00a0{fmt.duration_ms(saved_ms)}"
     if finding.pays_later or saved_ms <= NOTICEABLE_RATIO * finding.gain_ms:
         return f"{note}."
     remove = "remove" if others else "removes"

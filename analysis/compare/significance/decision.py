@@ -261,7 +261,7 @@ def _by_ranges(pair: _SidePair, *, similar_steps: bool = False) -> Verdict:
     separate = bool(b.min() > a.max()) if pair.change > 0 else bool(b.max() < a.min())
     share = min(relative_difference(pair.best_a, pair.best_b), relative_difference(middle_a, middle_b))
     if separate and share >= limit:
-        reason = f"{few}; {pair.between} the ranges of the step times do not overlap."
+        reason = f"{few}. {pair.between[0].upper()}{pair.between[1:]}, the ranges of the step times do not overlap."
         return Verdict(_word(pair.change), "low", reason, None, floor, smallest)
     reason = (
         f"a change of {percent(share, 1)} is below the {percent(limit)} that so few steps can show"

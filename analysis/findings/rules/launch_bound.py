@@ -104,7 +104,7 @@ def _token_times(context: RuleContext, tokens: Generation) -> str:
     step_ms = context.step_ms or 0.0
     prompt_ms = step_ms * tokens.prompt_share
     token_ms = (step_ms - prompt_ms) / tokens.per_step
-    return f"; after {in_words(prompt_ms)} for the prompt, each of {tokens.per_step:.0f} tokens takes {in_words(token_ms)}"
+    return f". After {in_words(prompt_ms)} for the prompt, each of {tokens.per_step:.0f} tokens takes {in_words(token_ms)}"
 
 
 def _gpu_may_limit(context: RuleContext) -> bool:

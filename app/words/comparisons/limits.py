@@ -9,7 +9,7 @@ from sawtooth.app.words.comparisons import profiles_of_one_run
 from sawtooth.app.words.comparisons.comparison import shown
 
 # High confidence needs a change of at least twice the uncertainty, which is 10 % for step times from two sources.
-SMALL_DIFFERENCE = "such times may differ by about 10 %, and the change is far larger."
+SMALL_DIFFERENCE = "but the change is far larger than the 10 % that this can make."
 
 
 def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
@@ -37,7 +37,7 @@ def _limit(reason: Reason, comparison: Comparison) -> str:
     """
     is_certain = shown(comparison) and comparison.leading.confidence == "high"
     if is_certain and reason.key == STEP_TIME_SOURCE:
-        return f"{reason.sentence.partition(':')[0]}: {SMALL_DIFFERENCE}"
+        return f"{reason.sentence.partition(':')[0]}, {SMALL_DIFFERENCE}"
     return reason.sentence
 
 

@@ -71,11 +71,11 @@ def test_a_change_with_little_additional_gain_says_so() -> None:
         "collects": "",
         "between": "Change 1 saves the same time: together they save it once.",
         "compiles": "",
-        "loss": "After changes 1 and 3 it saves ≈ 400 µs.",
+        "loss": "After changes 1 and 3, it saves ≈ 400 µs.",
         "apart": "",
     }
     third = replace(result, plan=(*plan, PlanStep("apart", 9.6, 9.5, 9, 10)))
-    assert advice.note_on_other_changes(third, apart) == "After changes 1, 3 and 4 it saves ≈\u00a0100\u00a0µs."
+    assert advice.note_on_other_changes(third, apart) == "After changes 1, 3 and 4, it saves ≈\u00a0100\u00a0µs."
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
     ]
     assert said == [
         "",
-        "After change 1 it saves ≈ 4.20 ms. Alone it saves less, because time that change 1 removes hides a part of its gain.",
+        "After change 1, it saves ≈ 4.20 ms. Alone it saves less, because time that change 1 removes hides a part of its gain.",
         "",
     ]
 

@@ -163,7 +163,7 @@ def test_four_steps_that_differ_by_a_tenth_have_low_confidence():
     a, b = [100.0, 101, 102, 103], [115.0, 116, 117, 118]
     found = word(a, b)
     assert (found.word, found.confidence) == ("slower", "low")
-    assert "between these two recordings" in found.why
+    assert "Between these two recordings" in found.why
     assert word(b, a).word == "faster"
 
 
