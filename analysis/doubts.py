@@ -13,16 +13,16 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import RankResult
 
 
-def checked(rank: RankResult) -> RankResult:
+def without_invalid_numbers(rank: RankResult) -> RankResult:
     """Return the rank with its failed checks, and without the numbers that these checks invalidate."""
     failed = tuple(check for check in _failed_checks(rank) if check is not None)
     if not failed:
         return rank
     best, ledger, phases = rank.best, rank.ledger, rank.phases
-    if (decides := deciding_check(failed)) is not None:
+    if (decisive := deciding_check(failed)) is not None:
         ledger, phases = [], []
-        if decides.effects.get("best_step_time_ms") == "unknown":
-            withdrawn = missing(decides.sentence)
+        if decisive.effects.get("best_step_time_ms") == "unknown":
+            withdrawn = missing(decisive.sentence)
             best = replace(best, reading=withdrawn, profiled=withdrawn, estimate=withdrawn, evidence=(), represented=True)
     metrics = weaken_metrics(rank.metrics, failed)
     return replace(rank, failed=failed, best=best, ledger=ledger, phases=phases, metrics=metrics)

@@ -124,7 +124,7 @@ def _job(inputs: RunInputs, measured: list[tuple[RankResult, DeviceMeasurements]
     if summaries is not None:
         ranks, communication, lost = of_whole_job(library.folder, summaries, ranks, communication)
     at_step = at_job_step(library, ranks, [of_rank for _, of_rank in measured], communication, telemetry)
-    ranks = [doubts.checked(rank) for rank in at_step]
+    ranks = [doubts.without_invalid_numbers(rank) for rank in at_step]
     lead = leading_rank(ranks, communication)
     if communication is not None:
         communication = with_parallelism(ranks, communication)
@@ -148,7 +148,6 @@ def _as_one_job(
 
 
 def _result(inputs: RunInputs, job: AnalysedJob, failed: tuple[FailedCheck, ...]) -> RunResult:
-    """Return the result without findings."""
     manifest, telemetry = inputs.manifest, inputs.telemetry
     no_gpu_work = why_no_gpu_work(manifest, inputs.library, telemetry, failed)
     return RunResult(

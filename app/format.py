@@ -14,8 +14,8 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.app.printable import printable
 
 MISSING = "—"  # Replaces a missing value. Its reason is always next to it or on hover.
-SIGNIFICANT = 3  # More digits would be noise: steps of one run differ by more than 0.1 %.
-SHOWN_AS_FACTOR = 1.05  # speed-up: a smaller one would read as 1.0 ×, which looks like no gain
+SIGNIFICANT_DIGITS = 3  # More digits would be noise: steps of one run differ by more than 0.1 %.
+SHOWN_AS_FACTOR = 1.05  # Speed-up. A smaller one would read as 1.0 ×, which looks like no gain.
 READ_FOR_ONE = 8  # Characters that are read for each shown one, because several characters may compose into one.
 NAME_LENGTH = 120  # A longer name would wrap every table. The tooltip and the CSV have the full name.
 
@@ -29,7 +29,7 @@ _NO_BREAK = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))|(?<=[→≈]) ")
 _THIN = "\u00a0"  # A no-break space, so that a number and its unit remain on one line.
 
 
-def number(value: float, significant: int = SIGNIFICANT) -> str:
+def number(value: float, significant: int = SIGNIFICANT_DIGITS) -> str:
     """Return ``value`` with ``significant`` digits, such as 41.2, 0.0312 or 1,240.
 
     There is no exponent between 0.001 and 10 million.

@@ -32,13 +32,13 @@ def draft_folder(folder: Path) -> Iterator[Path]:
     Raises SourceError if the disk is full or cannot be written.
     """
     try:
-        place = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=folder))
-        lock = (place / LOCK_NAME).open("w")
+        draft_path = Path(tempfile.mkdtemp(prefix=DRAFT_PREFIX, dir=folder))
+        lock = (draft_path / LOCK_NAME).open("w")
     except OSError as error:
         raise disk_error(error) from error
     try:
         with exclusive_lock(lock):
-            yield place
+            yield draft_path
     except OSError as error:
         if error.errno is None:  # A timeout is an OSError too, but not an error of the disk.
             raise
@@ -49,7 +49,7 @@ def draft_folder(folder: Path) -> Iterator[Path]:
         ) from error
     finally:
         lock.close()
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(draft_path, ignore_errors=True)
 
 
 @contextmanager
@@ -58,27 +58,27 @@ def draft_file(folder: Path) -> Iterator[Path]:
 
     The file is removed at the end, unless ``commit`` renamed it. Raises the errors of ``draft_folder``.
     """
-    with draft_folder(folder) as place:
-        yield place / "draft"
+    with draft_folder(folder) as draft_path:
+        yield draft_path / "draft"
 
 
 def remove_abandoned_drafts(folder: Path, older_than_s: float = STALE_S) -> None:
     """Remove drafts of killed processes in ``folder``, whose locks are free."""
-    for place in folder.glob(f"{DRAFT_PREFIX}*"):
+    for draft_path in folder.glob(f"{DRAFT_PREFIX}*"):
         try:
-            if time.time() - place.stat().st_mtime < older_than_s:
+            if time.time() - draft_path.stat().st_mtime < older_than_s:
                 continue
-            lock = place / LOCK_NAME if place.is_dir() else place
+            lock = draft_path / LOCK_NAME if draft_path.is_dir() else draft_path
             if lock.exists():
                 with lock.open("rb+") as file, exclusive_lock(file, wait=False):
                     pass
         except OSError:  # A process works on this draft, or has just removed it.
             continue
-        if place.is_dir():
-            shutil.rmtree(place, ignore_errors=True)
+        if draft_path.is_dir():
+            shutil.rmtree(draft_path, ignore_errors=True)
         else:
             with contextlib.suppress(OSError):
-                place.unlink()
+                draft_path.unlink()
 
 
 def remove_all_abandoned_drafts(data: DataFolder, older_than_s: float = STALE_S) -> None:

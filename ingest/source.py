@@ -20,7 +20,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 NSIGHT_SUFFIXES = (".nsys-rep", ".nsys-rep.gz", ".qdrep", ".qdrep.gz", ".qdstrm")
 NSIGHT_MARKERS = (b"QuadD", b"Nsight Systems")  # A report contains one of these.
 NSIGHT_ADVICE = "Export it on a machine with Nsight Systems and use the .sqlite file: nsys export --type sqlite FILE.nsys-rep"
-DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance
+DEFLATE_ERROR: type[Exception] = isal_zlib.IsalError  # type: ignore[assignment]  # isal's stub declares an instance.
 GZIP_HEADER_BYTES = 4096  # Room for the file name that gzip stores in its header.
 GZIP_TRAILER_BYTES = 8  # A gzip file ends with CRC-32 and size.
 READ_BYTES = 128 << 10  # Compressed bytes per read: few enough to lose little of a damaged stream, enough to need few calls.
@@ -38,9 +38,9 @@ MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"BZh", "a bzip2 archive", UNPACK_ADVICE),
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive", UNPACK_ADVICE),
     (b"\x04\x22\x4d\x18", "an lz4 archive", UNPACK_ADVICE),
-    (b"\x89PNG", "a PNG picture", READABLE_FILES),
-    (b"\xff\xd8\xff", "a JPEG picture", READABLE_FILES),
-    (b"GIF8", "a GIF picture", READABLE_FILES),
+    (b"\x89PNG", "a PNG image", READABLE_FILES),
+    (b"\xff\xd8\xff", "a JPEG image", READABLE_FILES),
+    (b"GIF8", "a GIF image", READABLE_FILES),
     (b"%PDF", "a PDF document", READABLE_FILES),
     (b"\x7fELF", "a program (ELF)", READABLE_FILES),
     (b"MZ", "a Windows program", READABLE_FILES),

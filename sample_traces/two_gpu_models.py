@@ -137,9 +137,9 @@ class Clicked(nn.Module):
 
 
 class Routed(nn.Module):
-    """The loss of transformer blocks that are each followed by one of eight perceptrons.
+    """The loss of transformer blocks that are each followed by one of eight MLPs.
 
-    The batch's first token chooses the perceptron, so most of them get no gradient.
+    The batch's first token chooses the MLP, so most of them get no gradient.
     """
 
     def __init__(self, shape: GptShape, experts: int = 8) -> None:

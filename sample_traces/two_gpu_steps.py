@@ -123,7 +123,7 @@ class SumOverRanks(torch.autograd.Function):
 
 
 class HalfBlock(nn.Module):
-    """One rank's half of a two-layer perceptron, with a sum over the ranks.
+    """One rank's half of a two-layer MLP, with a sum over the ranks.
 
     It has half of the first matrix' columns and half of the second's rows.
     """
@@ -190,7 +190,7 @@ def tensor_parallel(job: Job, rank: int) -> Step:
 class Stage(nn.Module):
     """Some layers of a transformer.
 
-    With `parallel`, the layers run their perceptron in parallel with the attention.
+    With `parallel`, the layers run their MLP in parallel with the attention.
     """
 
     def __init__(self, shape: GptShape, layers: int, *, parallel: bool) -> None:

@@ -19,7 +19,7 @@ import pytest
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.version import ANALYSIS_VERSION
 from sawtooth.app.jobs import leftovers
-from sawtooth.app.jobs.job_files import JobOrder
+from sawtooth.app.jobs.job_files import JobRequest
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
 from sawtooth.ingest.files import draft_folder, remove_abandoned_drafts
 from sawtooth.ingest.schema import DataFolder, write_atomically
@@ -277,5 +277,5 @@ def test_a_stepped_clock_removes_no_work_in_progress(tmp_path, held, hours):
         leftovers.remove_leftovers(folder.uploads, now)
         remove_abandoned_drafts(folder.uploads, older_than_s=-abs(hours) * 3600)
         assert job.exists() and upload.exists()
-    assert msgspec.json.decode((job / "job.json").read_bytes(), type=JobOrder).server_pid == os.getppid()
+    assert msgspec.json.decode((job / "job.json").read_bytes(), type=JobRequest).server_pid == os.getppid()
     assert stage.numbers(folder, held[1]) == held[2]

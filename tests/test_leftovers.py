@@ -39,4 +39,4 @@ def test_a_job_folder_without_a_valid_order_is_swept_early(tmp_path):
     (folder.uploads / "job-3" / "job.json").write_bytes(b'{"data": "\xcd\xff"}')
     now = (folder.uploads / "job-1").stat().st_mtime
     assert leftovers.remove_leftovers(folder.uploads, now + 1) == 2
-    assert leftovers.remove_leftovers(folder.uploads, now + leftovers.MAX_AGE_WITHOUT_ORDER_S + 1) == 1
+    assert leftovers.remove_leftovers(folder.uploads, now + leftovers.MAX_AGE_WITHOUT_REQUEST_S + 1) == 1

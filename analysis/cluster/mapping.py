@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from sawtooth.analysis.cluster.storage import SourceVersion, list_sources, part_of, place_of
+from sawtooth.analysis.cluster.storage import SourceVersion, list_sources, part_of, storage_at
 from sawtooth.analysis.cluster.summary import SUMMARY_VERSION
 from sawtooth.analysis.version import ANALYSIS_VERSION
 
@@ -32,7 +32,7 @@ class SourceOutcome:
     failed: str | None = None
 
 
-Task = Callable[[SourceVersion, str], SourceOutcome]  # Reads a source and writes its summary to a place.
+Task = Callable[[SourceVersion, str], SourceOutcome]  # Reads a source and writes its summary to a storage URL.
 # The caller closes the generator at the end, because the engine may have started processes.
 Engine = Callable[[Task, Sequence[SourceVersion], str], Generator[SourceOutcome]]
 
@@ -74,13 +74,13 @@ def map_sources(
     part: tuple[int, int] = (1, 1),
     progress: Callable[[MapProgress], None] = lambda _: None,
 ) -> MapProgress:
-    """Summarise the sources at ``urls`` into the place ``to``, except those that have a summary.
+    """Summarise the sources at ``urls`` into the storage ``to``, except those that have a summary.
 
     ``part`` is (i, n): the i-th of n shares, from 1.
     """
-    place = place_of(to)
-    sources = [source for source in part_of(list_sources(urls), *part) if not source.url.startswith(f"{place.url}/")]
-    stored = place.names()
+    storage = storage_at(to)
+    sources = [source for source in part_of(list_sources(urls), *part) if not source.url.startswith(f"{storage.url}/")]
+    stored = storage.names()
     remaining = [source for source in sources if summary_name(source) not in stored]
     mapped = MapProgress(len(sources), len(sources) - len(remaining))
     progress(mapped)
@@ -96,7 +96,7 @@ def map_sources(
             if outcome.failed is None:
                 for outdated in summaries_by_source.pop(_name_of_source(by_url[outcome.url]), ()):
                     # An older version of the source or of our code made this summary.
-                    place.remove(outdated)
+                    storage.remove(outdated)
             progress(mapped)
     return mapped
 

@@ -51,11 +51,11 @@ def of_whole_job(
             list(ranks), communication and replace(communication, stragglers=(), notes=(*communication.notes, lost)), lost
         )
     communication_of_open = communication or replace(NOBODY, ranks=tuple(_waits_of(i, rank) for i, rank in enumerate(ranks)))
-    place = {(rank.recording_id, rank.device): position for position, rank in enumerate(ranks)}
+    position_of = {(rank.recording_id, rank.device): position for position, rank in enumerate(ranks)}
     of_job = {
-        int(row.position): place[row.id, int(row.device)]
+        int(row.position): position_of[row.id, int(row.device)]
         for row in overview.ranks.itertuples()
-        if (row.id, int(row.device)) in place
+        if (row.id, int(row.device)) in position_of
     }
     if len(of_job) == len(overview.ranks):
         return JobRepresentatives(

@@ -15,7 +15,7 @@ from sawtooth.analysis.cluster.mapping import SourceOutcome, Task
 from sawtooth.analysis.cluster.storage import SourceVersion
 from sawtooth.ingest.errors import UsageError
 
-RETRIES = 3  # Ray starts a task again up to this many times if its worker or node died.
+MAX_RETRIES = 3  # Ray starts a task again up to this many times if its worker or node died.
 MAX_SUBMITTED_TASKS = 1_000  # Limit of submitted tasks, because Ray uses memory for each waiting task.
 # The first setting stops Ray's usage reports. The second gives Ray's workers the same priority as other processes.
 SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
@@ -32,7 +32,7 @@ def on_ray(
     """
     ray = _connect(address, jobs)
     try:
-        remote = ray.remote(num_cpus=1, max_retries=RETRIES)(task)
+        remote = ray.remote(num_cpus=1, max_retries=MAX_RETRIES)(task)
         remaining = iter(sources)
         running: dict[Any, SourceVersion] = {}
         while True:

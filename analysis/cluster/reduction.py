@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sawtooth.analysis.cluster.representatives import MOST, choose
+from sawtooth.analysis.cluster.representatives import MAX_REPRESENTATIVES, choose
 from sawtooth.analysis.cluster.stages import unequal_work_cost
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.knowledge.hardware import identify
@@ -107,7 +107,7 @@ def reduce_job(tables: JobTables) -> JobOverview:
         ranks=table,
         heat=heat,
         stragglers=stragglers,
-        representatives=choose(tables.lost(), table, peers_of, late, MOST),
+        representatives=choose(tables.lost(), table, peers_of, late, MAX_REPRESENTATIVES),
         unmatched=total - len(rows),
         notes=(*notes, *([UNEQUAL.format(uneven.slowdown)] if uneven and uneven.stragglers else []), *_notes(tables)),
         slowdown=uneven.slowdown if uneven else None,

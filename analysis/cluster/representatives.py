@@ -10,12 +10,16 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-MOST = 16  # Largest number of ranks that a run can read and show well.
+MAX_REPRESENTATIVES = 16  # Largest number of ranks that a run can read and show well.
 MAX_WAITING = 2  # Number of ranks that wait most, as examples of waiting in a trace.
 
 
 def choose(
-    lost: pd.DataFrame, ranks: pd.DataFrame, peers_of: Sequence[Sequence[int]], late: Sequence[int], limit: int = MOST
+    lost: pd.DataFrame,
+    ranks: pd.DataFrame,
+    peers_of: Sequence[Sequence[int]],
+    late: Sequence[int],
+    limit: int = MAX_REPRESENTATIVES,
 ) -> tuple[int, ...]:
     """Return up to ``limit`` positions, in order.
 

@@ -150,8 +150,8 @@ class ObjectStore:
                 yield from chunk
 
 
-def place_of(url: str) -> Storage:
-    """Return the place at ``url``.
+def storage_at(url: str) -> Storage:
+    """Return the storage at ``url``.
 
     Raises UsageError for an unknown kind of address, or if obstore is missing.
     """
@@ -163,9 +163,9 @@ def place_of(url: str) -> Storage:
 
 
 def parent_of(source: SourceVersion) -> tuple[Storage, str]:
-    """Return the place that contains a source, and the source's name there."""
+    """Return the storage that contains a source, and the source's name there."""
     folder, _, name = source.url.rpartition("/")
-    return place_of(folder), name
+    return storage_at(folder), name
 
 
 def is_below(url: str, place: str) -> bool:
@@ -204,7 +204,7 @@ def _source_at(url: str) -> Iterator[SourceVersion]:
         return
     single = url.startswith(SCHEMES) and Path(url).suffix in (".json", ".gz", ".jsonl", ".csv", ".sqlite")
     listed = url.rpartition("/")[0] if single else url
-    for source in place_of(listed).sources():
+    for source in storage_at(listed).sources():
         if source.url == url or (not single and not source.url.endswith(SKIPPED_SUFFIXES)):
             yield source
 

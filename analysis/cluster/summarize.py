@@ -27,7 +27,7 @@ from sawtooth.analysis.version import TOOL_VERSION
 from sawtooth.ingest.manifest import UserFacts
 
 Row = dict[str, Any]
-OUTSIDE = -1  # Step of a call outside all steps.
+OUTSIDE_STEPS = -1  # Step of a call outside all steps.
 NO_WORK = "The trace has no GPU work."
 
 
@@ -102,7 +102,7 @@ def _identity(recording: Recording, row: RecordingRow) -> Row:
 def _device_row(recording: Recording, rank: RankResult) -> Row:
     uuids = recording.rows("SELECT uuid FROM devices WHERE device = ?", [rank.device])
     labels = step_labels(rank.steps).tolist()
-    place = {label: i for i, label in enumerate(labels)}
+    position = {label: i for i, label in enumerate(labels)}
     steps = zip(labels, *(rank.steps[c].tolist() for c in ("counted", "start_ns", "end_ns")), strict=True)
     row: Row = {
         "device": rank.device,
@@ -112,7 +112,7 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         "run_ms": rank.best.ms,  # the run's step time, from this rank alone
         "work_ms": rank.work.kernel_ns / 1e6 if rank.work is not None else None,
         "step": [{"label": n, "counted": bool(c), "start_ns": int(s), "end_ns": int(e)} for n, c, s, e in steps],
-        "call": _calls(recording, rank, place),
+        "call": _calls(recording, rank, position),
     }
     kernels = kernels_of(recording, rank.device)
     # Other ranks' kernels are not available here. So this rank's kernels without overlapping communication define the usual times.
@@ -121,7 +121,7 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
     return row | _loss_columns(RankLosses.from_recording(recording, rank, kernels, usual))
 
 
-def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> list[Row]:
+def _calls(recording: Recording, rank: RankResult, position: Mapping[str, int]) -> list[Row]:
     rows, exposed = load(recording, rank.device, rank.steps)
     start = rows["start_ns"].to_numpy(np.int64)
     starts, _, call, _ = overlaps(Intervals(start, start + rows["dur_ns"].to_numpy(np.int64)), exposed)
@@ -130,7 +130,7 @@ def _calls(recording: Recording, rank: RankResult, place: Mapping[str, int]) -> 
     np.minimum.at(exposed_from, call, starts - start[call])
     rows = rows.assign(
         described=rows["has_arguments"],  # renamed to the column's name in the file format
-        step=[OUTSIDE if label is None else place.get(label, OUTSIDE) for label in rows["step"]],
+        step=[OUTSIDE_STEPS if label is None else position.get(label, OUTSIDE_STEPS) for label in rows["step"]],
         exposed_from_ns=exposed_from,
     )
     columns = [

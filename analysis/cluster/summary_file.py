@@ -26,21 +26,21 @@ PARALLEL_READS = 16  # Parallel reads, because each read waits several milliseco
 ROW_GROUP_SIZE = 256  # Number of summaries in a row group. They take a few MB in memory.
 
 
-def gather(place: Storage, folder: DataFolder) -> str:
-    """Write the summaries in ``place`` into one file of the data folder, and return its id.
+def gather(storage: Storage, folder: DataFolder) -> str:
+    """Write the summaries in ``storage`` into one file of the data folder, and return its id.
 
     The id is the start of the SHA-256 of the file's bytes. Raises UsageError if there are no summaries, and SawtoothError for a
     file that is not a summary.
     """
-    names = sorted(name for name in place.names() if is_summary(name))
+    names = sorted(name for name in storage.names() if is_summary(name))
     if not names:
-        raise UsageError(f"There are no summaries in {place.url}. Make them with sawtooth map.")
+        raise UsageError(f"There are no summaries in {storage.url}. Make them with sawtooth map.")
     with draft_file(folder.recordings) as temporary:
         with (
             ThreadPoolExecutor(PARALLEL_READS) as pool,
             pq.ParquetWriter(temporary, SCHEMA, compression="zstd", store_schema=False) as writer,
         ):
-            tables = _tables(pool, place, names)
+            tables = _tables(pool, storage, names)
             while batch := list(islice(tables, ROW_GROUP_SIZE)):
                 writer.write_table(pa.concat_tables(batch))
         name = _hash_of(temporary)
@@ -58,10 +58,10 @@ def _hash_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def _tables(pool: Executor, place: Storage, names: Iterable[str]) -> Iterator[pa.Table]:
+def _tables(pool: Executor, storage: Storage, names: Iterable[str]) -> Iterator[pa.Table]:
     remaining = iter(names)
     while batch := list(islice(remaining, ROW_GROUP_SIZE)):
-        yield from map(_unpack, batch, pool.map(place.read, batch))
+        yield from map(_unpack, batch, pool.map(storage.read, batch))
 
 
 def _unpack(name: str, content: bytes) -> pa.Table:

@@ -18,8 +18,8 @@ from multiprocessing.context import SpawnProcess
 from sawtooth.analysis.cluster.mapping import SourceOutcome, Task
 from sawtooth.analysis.cluster.storage import SourceVersion
 
-TRIES = 3  # A source that kills three workers would probably kill a fourth.
-NICER = 5  # The training job's own processes get priority.
+MAX_TRIES = 3  # A source that kills three workers would probably kill a fourth.
+NICENESS = 5  # The training job's own processes get priority.
 DIED = "{tries} processes died while they read this source, perhaps because memory ran out."
 
 
@@ -82,10 +82,10 @@ def in_processes(task: Task, sources: Sequence[SourceVersion], destination: str,
                 if outcome is None:
                     running.remove(worker)
                     worker.end()
-                    if tries[source.url] < TRIES:
+                    if tries[source.url] < MAX_TRIES:
                         remaining.append(source)
                         continue
-                    outcome = SourceOutcome(source.url, failed=DIED.format(tries=TRIES))
+                    outcome = SourceOutcome(source.url, failed=DIED.format(tries=MAX_TRIES))
                 yield outcome
     finally:
         for worker in running:
@@ -96,7 +96,7 @@ def _serve(pipe: Connection, drivers_end: Connection, task: Task, destination: s
     """Process sources until the driver closes the pipe or dies."""
     drivers_end.close()  # Otherwise the pipe would stay open after the driver's death.
     with contextlib.suppress(OSError, AttributeError):
-        os.nice(NICER)
+        os.nice(NICENESS)
     while True:
         try:
             source = pipe.recv()

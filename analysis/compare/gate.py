@@ -42,15 +42,15 @@ UNITS: dict[str, dict[str, float]] = {
     "FLOP": {"FLOP": 1.0, "GFLOP": 1e9, "TFLOP": 1e12, "PFLOP": 1e15},
     "TFLOP/s": {"GFLOP/s": 1e-3, "TFLOP/s": 1.0, "PFLOP/s": 1e3},
 }
-FIGURES = 5  # Digits of a value in a gate's sentence. They suffice for a limit as small as 0.1 %.
+SIGNIFICANT_DIGITS = 5  # Digits of a value in a gate's sentence. They suffice for a limit as small as 0.1 %.
 WORDS: dict[str, Callable[[float], str]] = {  # Functions that format a value of each unit for people.
-    "ms": lambda value: in_words(value, FIGURES),
-    "s": lambda value: in_words(value * 1e3, FIGURES),
-    "bytes": lambda value: in_memory(value, FIGURES),
-    "share": lambda value: f"{significant(value * 100, FIGURES)} %",
-    "count": lambda value: significant(value, FIGURES),
-    "FLOP": lambda value: f"{significant(value / 1e12, FIGURES)} TFLOP",
-    "TFLOP/s": lambda value: f"{significant(value, FIGURES)} TFLOP/s",
+    "ms": lambda value: in_words(value, SIGNIFICANT_DIGITS),
+    "s": lambda value: in_words(value * 1e3, SIGNIFICANT_DIGITS),
+    "bytes": lambda value: in_memory(value, SIGNIFICANT_DIGITS),
+    "share": lambda value: f"{significant(value * 100, SIGNIFICANT_DIGITS)} %",
+    "count": lambda value: significant(value, SIGNIFICANT_DIGITS),
+    "FLOP": lambda value: f"{significant(value / 1e12, SIGNIFICANT_DIGITS)} TFLOP",
+    "TFLOP/s": lambda value: f"{significant(value, SIGNIFICANT_DIGITS)} TFLOP/s",
 }
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
-How = Literal["name", "operator_and_shape", "operator", "category", "only_a", "only_b"]
+MatchedBy = Literal["name", "operator_and_shape", "operator", "category", "only_a", "only_b"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PerStepWork:
 class Match:
     """Pieces of both sides that do the same work. Times are ns per step, counts are per step."""
 
-    how: How
+    how: MatchedBy
     label: str
     category: str
     operator: str
@@ -66,7 +66,7 @@ def match(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> list[Match]:
     """Return the matched rows, largest change first."""
     rows: list[Match] = []
     left_a, left_b = list(a), list(b)
-    stages: tuple[tuple[How, Callable[[PerStepWork], Hashable | None]], ...] = (
+    stages: tuple[tuple[MatchedBy, Callable[[PerStepWork], Hashable | None]], ...] = (
         ("name", lambda p: p.name),
         ("operator_and_shape", lambda p: (p.operator, p.shapes) if p.operator and p.shapes else None),
         ("operator", lambda p: p.operator or None),
@@ -80,7 +80,7 @@ def match(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> list[Match]:
 
 
 def _stage(
-    stage: How,
+    stage: MatchedBy,
     key: Callable[[PerStepWork], Hashable | None],
     a: Iterable[PerStepWork],
     b: Iterable[PerStepWork],
@@ -106,7 +106,7 @@ def _stage(
     return unmatched
 
 
-def _row(stage: How, a: list[PerStepWork], b: list[PerStepWork]) -> Match:
+def _row(stage: MatchedBy, a: list[PerStepWork], b: list[PerStepWork]) -> Match:
     pieces = [*a, *b]
     operators = _largest(pieces, lambda p: p.operator)
     shapes = _largest(pieces, lambda p: p.shapes) if len({p.shapes for p in pieces}) == 1 else ""

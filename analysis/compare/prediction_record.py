@@ -18,7 +18,7 @@ from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 FILE = "predictions.json"
-MOST = 2000  # Pairs of runs. A page can still read a file with this many at once.
+MAX_PAIRS = 2000  # Pairs of runs. A page can still read a file with this many at once.
 FOLLOWS = "after="  # A tag. This run made the change that was advised for the named run.
 
 
@@ -66,7 +66,7 @@ def remember(folder: DataFolder, run_a: str, run_b: str, prediction: Prediction)
     record = _Tested(prediction.rules, prediction.predicted_ms, prediction.measured_ms, prediction.low_ms, prediction.high_ms)
     if pairs.get(key := f"{run_a} {run_b}") == record:
         return
-    newest = [*((k, v) for k, v in pairs.items() if k != key), (key, record)][-MOST:]
+    newest = [*((k, v) for k, v in pairs.items() if k != key), (key, record)][-MAX_PAIRS:]
     with contextlib.suppress(OSError):  # A full disk or a read-only folder must not make the comparison fail.
         write_atomically(folder.root / FILE, with_checksum(msgspec.json.format(msgspec.json.encode(dict(newest)), indent=1)))
 

@@ -16,7 +16,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.units import percent, significant
 from sawtooth.ingest.errors import UsageError
-from sawtooth.ingest.loop.batch_rule import RULE, accumulated_gain, advised_below
+from sawtooth.ingest.loop.batch_rule import LARGEST_BATCH_SHARE, accumulated_gain, advised_below
 from sawtooth.ingest.manifest import BatchTrial, Manifest
 
 NEAR_BEST = 0.03  # Two recordings of one program differ by up to 3 %, so the smaller setting is as good.
@@ -255,7 +255,7 @@ def _limit(points: Sequence[Point]) -> str:
         return ""
     return (
         f"{largest_fitting:g} fits into memory and {smallest_too_large:g} does not. "
-        f"Use at most {advised_below(largest_fitting):g}, to keep {percent(1 - RULE)} free."
+        f"Use at most {advised_below(largest_fitting):g}, to keep {percent(1 - LARGEST_BATCH_SHARE)} free."
     )
 
 

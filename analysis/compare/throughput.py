@@ -88,7 +88,7 @@ def _same_passes(a: RunResult, b: RunResult) -> bool:
     Then a step takes equally many batches on both sides, because more micro-batches would call the products more often.
     """
     calls_a, calls_b = (
-        {each.name: each.calls for each in run.host.operators if _PASSES.match(each.name)}
+        {operator.name: operator.calls for operator in run.host.operators if _PASSES.match(operator.name)}
         if run.lead is None and run.host is not None
         else {}
         for run in (a, b)

@@ -233,7 +233,6 @@ def _segments(part: DerivedPart, device: DeviceSteps, classes: Classes) -> ledge
 
 
 def _fact_rows(device_facts: dict[str, Any], losses: Losses) -> pd.DataFrame:
-    """Return the rows of the table ``facts``: the facts of each device and of its losses."""
     values = []
     for key, value in device_facts.items():
         device = key.removeprefix("device_")
@@ -246,7 +245,7 @@ def _operators(work: ClassifiedWork) -> list[Sums]:
     if not part.devices and not len(events.ops):
         return []
     counted = part.own_ops & in_counted_steps(part, events.ops.start)
-    return operator_sums(events, counted, work.flops.count, work.tensor, [d.device for d in part.devices] or [0])
+    return operator_sums(events, counted, work.flops.count, work.uses_tensor_cores, [d.device for d in part.devices] or [0])
 
 
 def _modules(work: ClassifiedWork, modules: ModuleWork) -> pd.DataFrame:
@@ -260,7 +259,7 @@ def _modules(work: ClassifiedWork, modules: ModuleWork) -> pd.DataFrame:
         work=modules,
         selected=selected,
         counted_call=in_counted_steps(part, modules.tree.start),
-        tensor=work.tensor,
+        tensor=work.uses_tensor_cores,
         flops=work.flops,
         devices=[device.device for device in part.devices],
     )

@@ -29,18 +29,18 @@ USES = ("no", "unknown", "yes")
 class FlopCounts:
     """FLOPs by operator.
 
-    ``carrier`` marks the cpu_ops that are counted, ``count`` their FLOPs (NaN if unknown), ``dtype`` their index in ``dtypes``
+    ``is_counted`` marks the cpu_ops that are counted, ``count`` their FLOPs (NaN if unknown), ``dtype`` their index in ``dtypes``
     (-1 if unknown).
-    ``again`` marks carriers that repeat forward work inside backward.
-    ``carrier_of`` is aligned with gpu_op_id: the counted operator to which an operation belongs, -1 for none.
+    ``is_recomputed`` marks carriers that repeat forward work inside backward.
+    ``counted_operator_of`` is aligned with gpu_op_id: the counted operator to which an operation belongs, -1 for none.
     """
 
-    carrier: NDArray[np.bool_]
-    again: NDArray[np.bool_]
+    is_counted: NDArray[np.bool_]
+    is_recomputed: NDArray[np.bool_]
     count: NDArray[np.float64]
     dtype: NDArray[np.int8]
     dtypes: list[str]
-    carrier_of: I64
+    counted_operator_of: I64
 
 
 def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: Classes, vendor: str | None) -> FlopCounts:
@@ -52,13 +52,13 @@ def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: C
     ops = events.ops
     by_name = np.array([is_flop_operator(name) for name in events.names] or [False])
     counted = by_name[ops.name] & ~ops.annotation if len(ops) else np.zeros(0, bool)
-    carrier = outermost(ops.parent, counted)
-    carrier_of = nearest_marked_operator(carrier, ops.parent, events.gpu.cpu_op)
+    is_counted = outermost(ops.parent, counted)
+    counted_operator_of = nearest_marked_operator(is_counted, ops.parent, events.gpu.cpu_op)
     use = np.zeros(len(ops), np.int8)  # index in USES; the maximum over an operator's kernels
-    product = (carrier_of >= 0) & classes.among("category", FLOP_CATEGORIES)
-    use[carrier_of[product & classes.among("tensor_cores", ("unknown",))]] = USES.index("unknown")
-    use[carrier_of[(carrier_of >= 0) & classes.among("tensor_cores", TENSOR_CORES_USED)]] = USES.index("yes")
-    rows = np.flatnonzero(carrier)
+    product = (counted_operator_of >= 0) & classes.among("category", FLOP_CATEGORIES)
+    use[counted_operator_of[product & classes.among("tensor_cores", ("unknown",))]] = USES.index("unknown")
+    use[counted_operator_of[(counted_operator_of >= 0) & classes.among("tensor_cores", TENSOR_CORES_USED)]] = USES.index("yes")
+    rows = np.flatnonzero(is_counted)
     count, dtype = np.full(len(ops), np.nan), np.full(len(ops), -1, np.int8)
     dtypes: list[str] = []
     parts = np.stack([ops.name[rows], ops.signature[rows], use[rows]])
@@ -82,15 +82,15 @@ def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: C
             kinds[i] = dtypes.index(kind)
     count[rows], dtype[rows] = flops[inverse.reshape(-1)], kinds[inverse.reshape(-1)]
     sparse_name = np.array([re.search(SPARSE_KERNEL, name) is not None for name in events.names] or [False])
-    sparse = carrier_of[sparse_name[events.gpu.name]] if len(carrier_of) else carrier_of
+    sparse = counted_operator_of[sparse_name[events.gpu.name]] if len(counted_operator_of) else counted_operator_of
     count[sparse[sparse >= 0]], dtype[sparse[sparse >= 0]] = np.nan, -1
     return FlopCounts(
-        carrier=carrier,
-        again=is_recomputed_work(events, carrier),
+        is_counted=is_counted,
+        is_recomputed=is_recomputed_work(events, is_counted),
         count=count,
         dtype=dtype,
         dtypes=dtypes,
-        carrier_of=carrier_of,
+        counted_operator_of=counted_operator_of,
     )
 
 
@@ -118,18 +118,18 @@ def device_flops(
     in_step = (device.op_step >= 0) & (counted_step[np.maximum(device.op_step, 0)] if len(counted_step) else False)
     start, end = events.gpu.start[ops_of_device], events.gpu.end[ops_of_device]
     dur = end - start
-    carrier = counts.carrier_of[ops_of_device]
-    has_flops = (carrier >= 0) & np.isfinite(
-        counts.count[np.maximum(carrier, 0)] if len(counts.count) else np.zeros(len(carrier))
+    is_counted = counts.counted_operator_of[ops_of_device]
+    has_flops = (is_counted >= 0) & np.isfinite(
+        counts.count[np.maximum(is_counted, 0)] if len(counts.count) else np.zeros(len(is_counted))
     )
     # An operator without a kernel ran on the CPU or on a compiler's fake tensors, so its FLOPs are not the GPU's. But if the
     # profiler lost launches, the operator's kernels may be lost.
     orphans = device.status == STATUS_NAMES.index("orphan")
     lost = single_device and bool(dur[orphans].sum() > LOST_LAUNCHES * max(int(dur.sum()), 1))
     ours = np.zeros(len(events.ops), bool)
-    ours[carrier[carrier >= 0]] = True
-    executed = counts.carrier & counted_ops & np.isfinite(counts.count) & (ours | lost)
-    chosen = executed & ~counts.again
+    ours[is_counted[is_counted >= 0]] = True
+    executed = counts.is_counted & counted_ops & np.isfinite(counts.count) & (ours | lost)
+    chosen = executed & ~counts.is_recomputed
     by_dtype = {name: float(counts.count[chosen & (counts.dtype == i)].sum()) for i, name in enumerate(counts.dtypes)}
     unknown_dtype = float(counts.count[chosen & (counts.dtype < 0)].sum())
     if unknown_dtype:
@@ -138,7 +138,7 @@ def device_flops(
         "flops": float(counts.count[chosen].sum()),
         "operators": int(chosen.sum()),
         "by_dtype": by_dtype,
-        "recomputed_flops": float(counts.count[executed & counts.again].sum()),
+        "recomputed_flops": float(counts.count[executed & counts.is_recomputed].sum()),
         "kernel_ns": int(dur[is_flop & in_step].sum()),
         "covered_ns": int(dur[is_flop & in_step & has_flops].sum()),
         "union_ns": intersect(union(start[is_flop], end[is_flop]), device.window).total,

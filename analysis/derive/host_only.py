@@ -23,7 +23,7 @@ LOADS_INLINE = "_SingleProcessDataLoaderIter"
 LOADS_IN_WORKERS = "_MultiProcessingDataLoaderIter"  # This Python call is inside LOADING if worker processes load the batch.
 COLLECTIVE = re.compile(r"^(gloo|mpi|nccl|rccl|ucc):")  # Annotations of the backends, which last as long as the operation.
 OPTIMIZER = "Optimizer.step#"  # PyTorch annotates an optimizer's step with this prefix.
-TOP = 10  # Number of listed operators. The others take little time.
+MAX_OPERATORS = 10  # Number of listed operators. The others take little time.
 MIN_STEPS = 2  # Two ends of steps give one step time.
 MIN_CALLS = 100  # Fewer pairs of Python calls give no reliable percentile.
 # Percentile of the times between consecutive calls of one function. Recording takes most of such a time.
@@ -157,7 +157,7 @@ def _operators(events: TraceEvents, working: NDArray[np.bool_], divisor: int) ->
     np.subtract.at(own_ns, ops.parent[has_parent], (ops.end - ops.start)[has_parent])
     time = np.bincount(ops.name[working], weights=own_ns[working], minlength=len(events.names))
     calls = np.bincount(ops.name[working], minlength=len(events.names))
-    first = np.argsort(-time, kind="stable")[:TOP]
+    first = np.argsort(-time, kind="stable")[:MAX_OPERATORS]
     return [[events.names[i], float(time[i]) / divisor, float(calls[i]) / divisor] for i in first if calls[i]]
 
 
@@ -197,7 +197,7 @@ def own_functions(
     of_function = Counter({names[name]: int(time[name]) for name in np.flatnonzero(time > 0).tolist()})
     for call, call_ns in zip(owner[open_first].tolist(), without_recording[open_first].tolist(), strict=True):
         of_function[shown_names[call]] += int(call_ns)
-    return [(name, function_ns) for name, function_ns in of_function.most_common(TOP) if function_ns > 0]
+    return [(name, function_ns) for name, function_ns in of_function.most_common(MAX_OPERATORS) if function_ns > 0]
 
 
 def _call_cost_ns(host: HostFacts, thread: int) -> float:
@@ -240,7 +240,6 @@ def _owners(host: HostFacts, calls: I64, user: NDArray[np.bool_]) -> I64:
 
 
 def _time_within(parts: intervals.Intervals, begin: I64, end: I64) -> I64:
-    """Return the ns of ``parts`` within each [begin, end)."""
     if not len(parts.starts):
         return np.zeros_like(begin)
     total = np.concatenate([[0], np.cumsum(parts.ends - parts.starts)])

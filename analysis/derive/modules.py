@@ -271,10 +271,10 @@ def _by_node(work: ModuleWork, chosen: NDArray[np.bool_], values: I64) -> I64:
 def _flops(work: ModuleWork, chosen: NDArray[np.bool_], flops: FlopCounts) -> NDArray[np.float64]:
     """Count each FLOP operator that has a chosen GPU operation once, for the node of its first operation."""
     sums = np.zeros(len(work.tree.name) + 1)
-    rows = np.flatnonzero(chosen & (flops.carrier_of >= 0))
-    carrier, first = np.unique(flops.carrier_of[rows], return_index=True)
-    has_flops = np.isfinite(flops.count[carrier]) if len(carrier) else np.zeros(0, bool)
-    np.add.at(sums, work.node[rows[first[has_flops]]], flops.count[carrier[has_flops]])
+    rows = np.flatnonzero(chosen & (flops.counted_operator_of >= 0))
+    counted_operators, first = np.unique(flops.counted_operator_of[rows], return_index=True)
+    has_flops = np.isfinite(flops.count[counted_operators]) if len(counted_operators) else np.zeros(0, bool)
+    np.add.at(sums, work.node[rows[first[has_flops]]], flops.count[counted_operators[has_flops]])
     return sums
 
 

@@ -37,13 +37,13 @@ def subtree_sums(values: NDArray[Any], parent: I64) -> NDArray[Any]:
         concerned[rows] = True
     rows = np.flatnonzero(concerned)
     total, above = values[rows], parent[rows]
-    place = np.where(above >= 0, np.searchsorted(rows, above), -1)
-    depth = depth_of(place)
+    position = np.where(above >= 0, np.searchsorted(rows, above), -1)
+    depth = depth_of(position)
     order = np.argsort(depth, kind="stable")
     borders = np.searchsorted(depth[order], np.arange(1, int(depth.max(initial=0)) + 2))
     for first, behind in reversed(list(itertools.pairwise(borders))):
         level = order[first:behind]
-        np.add.at(total, place[level], total[level])
+        np.add.at(total, position[level], total[level])
     result = values.copy()
     result[rows] = total
     return result
@@ -79,7 +79,7 @@ def operator_sums(
     parts: list[Sums] = []
     for device in devices:
         on_device = launched & (gpu.device == device)
-        own_gpu_ns = _sums_by_place(gpu.cpu_op[on_device], gpu_dur[on_device], len(ops))
+        own_gpu_ns = _sums_by_position(gpu.cpu_op[on_device], gpu_dur[on_device], len(ops))
         total = subtree_sums(own_gpu_ns, ops.parent)
         busy = total > 0
         rows = listed & (busy | (~used & (device == devices[-1])))
@@ -99,7 +99,7 @@ def operator_sums(
             groups.add(name, values[rows])
         groups.add("kernels", np.bincount(gpu.cpu_op[on_device], minlength=len(ops))[rows])
         groups.add(
-            "tensor_core_ns", _sums_by_place(gpu.cpu_op[on_device & tensor], gpu_dur[on_device & tensor], len(ops))[rows]
+            "tensor_core_ns", _sums_by_position(gpu.cpu_op[on_device & tensor], gpu_dur[on_device & tensor], len(ops))[rows]
         )
         groups.add_flops(np.where(busy[rows] | ~launched.any(), flops[rows], np.nan))
         parts.append(groups.sums)
@@ -114,12 +114,12 @@ def _own_time(ops: CpuOps) -> I64:
     return own_ns
 
 
-def _sums_by_place(place: I64, values: I64, count: int) -> I64:
-    """Return the sums of ``values`` by ``place``, for ``count`` places.
+def _sums_by_position(position: I64, values: I64, count: int) -> I64:
+    """Return the sums of ``values`` by ``position``, for ``count`` positions.
 
     The sums are exact: a hundred days in ns fit into a float's 53 bits.
     """
-    return np.bincount(place, values, count).astype(np.int64)
+    return np.bincount(position, values, count).astype(np.int64)
 
 
 class _Groups:
@@ -132,7 +132,7 @@ class _Groups:
 
     def add(self, name: str, values: I64) -> None:
         """Sum one column by group."""
-        self.sums[name] = _sums_by_place(self._row, values, self._count)
+        self.sums[name] = _sums_by_position(self._row, values, self._count)
 
     def add_flops(self, flops: NDArray[np.float64]) -> None:
         """Sum FLOPs by group; NaN if all FLOPs of a group are unknown."""
@@ -170,8 +170,8 @@ def innermost_interval(
         on_thread = np.flatnonzero(thread == number)
         if not len(on_thread):
             continue
-        place = np.searchsorted(start[on_thread], at[rows], side="right") - 1
-        hit = np.where(place >= 0, on_thread[np.maximum(place, 0)], -1)
+        position = np.searchsorted(start[on_thread], at[rows], side="right") - 1
+        hit = np.where(position >= 0, on_thread[np.maximum(position, 0)], -1)
         ended_rows = np.flatnonzero((hit >= 0) & (end[hit] <= at[rows]))
         while len(ended_rows):
             hit[ended_rows] = parent[hit[ended_rows]]

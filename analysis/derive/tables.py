@@ -87,7 +87,7 @@ def store_operations(con: duckdb.DuckDBPyConnection, work: ClassifiedWork) -> No
             "status": categorical(status, STATUS_NAMES),
             "category": work.classes.column("category"),
             "tensor_cores": work.classes.column("tensor_cores"),
-            "flop_op_id": nullable(part.recorded("ops", work.flops.carrier_of)),
+            "flop_op_id": nullable(part.recorded("ops", work.flops.counted_operator_of)),
         }
     )
     if work.modules is not None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import duckdb
 
-CELLS = 32_768  # Most cells: a tile that reads slices covers at most 1,024 columns of half a cell, or 1/64 of the recording.
+# Most cells: a tile that reads slices covers at most 1,024 columns of half a cell, or 1/64 of the recording.
+MAX_CELLS = 32_768
 MAX_DEPTH = 999  # Deeper Python calls exceed the interpreter's own limit and come from a damaged trace.
 NAME_CELLS = 512  # Fewer, because each cell has a row per name: 100 names make up to 51,200 rows.
 
@@ -58,7 +59,7 @@ _NAME_SUMS = """SELECT '{source}' AS source, device, name_id, kind, ((start_ns -
 def selects() -> dict[str, str]:
     """Return the SELECT of each table of timeline sums. A table comes after the tables that it reads."""
     origin = "(SELECT coalesce(first_ns, 0) FROM recording)"
-    cell, name_cell = cell_sql(CELLS), cell_sql(NAME_CELLS)
+    cell, name_cell = cell_sql(MAX_CELLS), cell_sql(NAME_CELLS)
     return {
         "call_kinds": _CALL_KINDS,
         "host_lanes": _HOST_LANES,
@@ -122,7 +123,7 @@ def store_depths(con: duckdb.DuckDBPyConnection) -> None:
     con.unregister("incoming")
 
 
-def cell_ns(recording_ns: int, cells: int = CELLS) -> int:
+def cell_ns(recording_ns: int, cells: int = MAX_CELLS) -> int:
     """Return the width of a cell for a recording of this length.
 
     It is a power of two, so that a column of a tile is a multiple of a cell.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sawtooth.analysis.dumps.fragmentation import FailedAllocation, Fragmentation, failed_at, fragmentation_of
-from sawtooth.analysis.dumps.stacks import BEFORE, Purpose, frames_of, purpose_of
+from sawtooth.analysis.dumps.stacks import ALLOCATED_BEFORE, Purpose, frames_of, purpose_of
 from sawtooth.ingest.dumps.memory_snapshot import AllocationEvent, Annotation, Segment, Snapshot
 
 ROUND_BYTES = 512  # PyTorch's allocator rounds sizes up to a multiple of this (kMinBlockSize).
@@ -138,7 +138,7 @@ def _in_use(allocations: Sequence[Allocation], events: int) -> np.ndarray[Any, n
 def _purpose(allocation: Allocation, events: Sequence[AllocationEvent], ranges: _Ranges, stacks_recorded: bool) -> Purpose:
     frames = frames_of(allocation.frames)
     if allocation.start < 0 and not frames:
-        return Purpose(BEFORE)
+        return Purpose(ALLOCATED_BEFORE)
     time = events[allocation.start].time_us if allocation.start >= 0 else None
     return purpose_of(
         frames,
@@ -185,5 +185,5 @@ class _Ranges:
 
     def at(self, time_us: int) -> str:
         """Return the name of the annotation at a time; "" if none is open."""
-        place = bisect_right(self._times, time_us) - 1
-        return self._names[place] if place >= 0 else ""
+        position = bisect_right(self._times, time_us) - 1
+        return self._names[position] if position >= 0 else ""

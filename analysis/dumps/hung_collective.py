@@ -21,7 +21,7 @@ SAME_SIZES = ("all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_
 P2P = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
 UNKNOWN_RANK = -1  # The rank of a single dump whose file name does not contain the rank.
 
-Kind = Literal["missing", "different", "sizes", "stuck", "alone"]
+Kind = Literal["missing", "different", "sizes", "stuck", "partial"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RankState:
     """A rank's state at a collective that hangs.
 
     ``last`` is its last recorded call in the group, ``last_seq`` the number of its last call. ``waits_in`` is its oldest incomplete
-    call in another group. ``frames`` is the stack of the call at which it is.
+    call in another group. ``frames`` is the stack of the call in which the rank waits, or else of its last call.
     """
 
     rank: int
@@ -45,7 +45,7 @@ class Hang:
     """The first incomplete collective, or send or receive, of a group.
 
     ``kind`` is "missing" (some ranks have not called it), "different" (ranks called different operations), "sizes" (ranks called it
-    with different sizes), "stuck" (all ranks called it) or "alone" (some ranks have no dump, and no rank with a dump is missing).
+    with different sizes), "stuck" (all ranks called it) or "partial" (some ranks have no dump, and no rank with a dump is missing).
     ``calls`` has the ranks by called operation, or by sizes for "sizes". ``since_ns`` is the time of the earliest waiting call.
     """
 
@@ -94,7 +94,7 @@ class FlightReport:
     entries: int
     completed: int
     hangs: tuple[Hang, ...]
-    delay: tuple[CallDelay, ...]
+    delays: tuple[CallDelay, ...]
     last: Entry | None
 
 
@@ -136,10 +136,10 @@ def _last_seq(dump: RankDump, group: str) -> int:
 
 def _collective_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None:
     calls = {rank: {entry.seq: entry for entry in _of_group(dump, group)} for rank, dump in by_rank.items()}
-    still = [seq for entries in calls.values() for seq, entry in entries.items() if not entry.done]
-    if not still:
+    incomplete = [seq for entries in calls.values() for seq, entry in entries.items() if not entry.done]
+    if not incomplete:
         return None
-    seq = min(still)
+    seq = min(incomplete)
     entry_of = {rank: entries[seq] for rank, entries in calls.items() if seq in entries}
     waiting = {rank: entry for rank, entry in entry_of.items() if not entry.done}
     members = _members(group, by_rank)
@@ -173,19 +173,25 @@ def _collective_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None
     elif len(by_size) > 1 and first.operation in SAME_SIZES:
         kind, called = "sizes", by_size
     elif any(state.state == "no dump" for state in states) or UNKNOWN_RANK in by_rank:
-        kind = "alone"
-    usual = max(operations, key=lambda name: len(operations[name]))
+        kind = "partial"
     return Hang(
-        kind, group, first.process_group[1], members, seq, usual, sizes_of(first),
-        min(entry.time_created_ns for entry in waiting.values()), tuple(states),
-        {name: tuple(ranks) for name, ranks in called.items()},
-    )  # fmt: skip
+        kind=kind,
+        group=group,
+        description=first.process_group[1],
+        members=members,
+        seq=seq,
+        operation=max(operations, key=lambda name: len(operations[name])),
+        sizes=sizes_of(first),
+        since_ns=min(entry.time_created_ns for entry in waiting.values()),
+        ranks=tuple(states),
+        calls={name: tuple(ranks) for name, ranks in called.items()},
+    )
 
 
 def _open_elsewhere(dump: RankDump, group: str) -> Entry | None:
     """Return the rank's oldest incomplete call in another group; None if there is none."""
-    still = [entry for entry in dump.dump.entries if entry.process_group[0] != group and not entry.done]
-    return min(still, key=lambda entry: entry.time_created_ns, default=None)
+    incomplete = [entry for entry in dump.dump.entries if entry.process_group[0] != group and not entry.done]
+    return min(incomplete, key=lambda entry: entry.time_created_ns, default=None)
 
 
 def _p2p_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None:
@@ -194,9 +200,11 @@ def _p2p_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None:
     If there is none, return the oldest one whose partner has no dump, if any.
     """
     members = _members(group, by_rank)
-    still = [(entry, rank) for rank, dump in by_rank.items() for entry in _of_group(dump, group, p2p=True) if not entry.done]
+    incomplete = [
+        (entry, rank) for rank, dump in by_rank.items() for entry in _of_group(dump, group, p2p=True) if not entry.done
+    ]
     one_sided: Hang | None = None
-    for entry, rank in sorted(still, key=lambda pair: pair[0].time_created_ns):
+    for entry, rank in sorted(incomplete, key=lambda pair: pair[0].time_created_ns):
         match = P2P.search(entry.profiling_name)
         if match is None or max(own_index := int(match.group(2)), other := int(match.group(3))) >= len(members):
             continue
@@ -205,10 +213,10 @@ def _p2p_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None:
             members[own_index] if rank == UNKNOWN_RANK else rank, "waiting", entry.p2p_seq_id, entry, None, tuple(entry.frames)
         )
         if partner not in by_rank:
-            one_sided = one_sided or _p2p("alone", members, entry, sends, (waiting, RankState(partner, "no dump", 0)))
+            one_sided = one_sided or _p2p("partial", members, entry, sends, (waiting, RankState(partner, "no dump", 0)))
             continue
-        answer = ("recv" if sends else "send", other, own_index)
-        calls = [call for call in _of_group(by_rank[partner], group, p2p=True) if _direction(call) == answer]
+        matching_call = ("recv" if sends else "send", other, own_index)
+        calls = [call for call in _of_group(by_rank[partner], group, p2p=True) if _direction(call) == matching_call]
         if any(call.p2p_seq_id == entry.p2p_seq_id for call in calls):
             continue
         last, elsewhere = max(calls, key=lambda call: call.p2p_seq_id, default=None), _open_elsewhere(by_rank[partner], group)

@@ -13,7 +13,7 @@ from typing import Any
 
 from sawtooth.analysis.knowledge.frames import is_user_line
 
-BEFORE = "allocated before the recording"
+ALLOCATED_BEFORE = "allocated before the recording"
 NO_STACK = "unknown: recorded without stacks"
 OPTIMIZER = re.compile(
     r"[/\\]torch[/\\]optim[/\\]|[/\\](bitsandbytes[/\\]optim|apex[/\\]optimizers|deepspeed[/\\]ops[/\\]adam)[/\\]"

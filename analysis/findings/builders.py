@@ -69,7 +69,7 @@ def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) 
     lost_ms = lost_in_calls_ms(context, "host_sync", calls)
     if context.is_negligible(lost_ms):
         return
-    places = context.places("host_sync", calls=calls)
+    places = context.host_locations("host_sync", calls=calls)
     waits_in_gaps = context.recording.rows(
         "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND call_id IN (SELECT unnest(?::BIGINT[]))",
         [context.rank.device, list(calls)],

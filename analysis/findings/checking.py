@@ -20,7 +20,7 @@ from sawtooth.analysis.findings.loops.acting import without_acting
 from sawtooth.analysis.findings.loops.later import later_findings
 from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, finding_from
 from sawtooth.analysis.findings.ordering import changes_needed_first, check_relations, ordered_findings, sort_key
-from sawtooth.analysis.findings.recorded.own_places import with_own_places
+from sawtooth.analysis.findings.recorded.change_spans import with_change_spans
 from sawtooth.analysis.findings.straggler_limits import limit_straggler_gains
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.metrics.step_time_evidence import SAMPLE_IT
@@ -107,7 +107,7 @@ def check(context: RuleContext, rules: Iterable[Rule] | None = None) -> CheckedR
     lost_ms_by_rule: dict[str, float] = {}
     for rule, evidence in below_threshold:
         lost_ms_by_rule[rule.slug] = lost_ms_by_rule.get(rule.slug, 0.0) + (evidence.lost_ms or evidence.cost_ms or 0.0)
-    with_places = [with_own_places(context.recording, context.rank.device, finding) for finding in (*findings, *later)]
+    with_places = [with_change_spans(context.recording, context.rank.device, finding) for finding in (*findings, *later)]
     return CheckedRules(with_places, not_checked, lost_ms_by_rule)
 
 

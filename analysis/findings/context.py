@@ -187,7 +187,7 @@ class RuleContext:
         )
         return plain_rows(frame)
 
-    def places(self, *causes: str, calls: Sequence[int] | None = None, limit: int = 10) -> list[Row]:
+    def host_locations(self, *causes: str, calls: Sequence[int] | None = None, limit: int = 10) -> list[Row]:
         """Return the places on the host that cause gaps of ``causes`` (and of ``calls``), largest first.
 
         ``place`` is the user's own source line, else the operator, else the call. Further columns: calls_per_step, ms_per_step as

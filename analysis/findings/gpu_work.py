@@ -114,7 +114,7 @@ def _in_window(start: I64, end: I64, window: Intervals) -> I64:
 def _positions_of(finding: Finding, ids: I64, start: I64, end: I64) -> NDArray[np.intp]:
     """Return the positions of the operations that a finding changes or shows."""
     changed = np.array(sorted(operations_of(finding)), np.int64)
-    shown_spans = {(row.get("start_ns"), row.get("end_ns")) for row in finding.evidence} | set(finding.places)
+    shown_spans = {(row.get("start_ns"), row.get("end_ns")) for row in finding.evidence} | set(finding.spans)
     spans = np.array([span for span in shown_spans if None not in span], np.int64).reshape(-1, 2)
     is_shown = np.isin(start, spans[:, 0])
     is_shown[is_shown] = [span in shown_spans for span in zip(start[is_shown].tolist(), end[is_shown].tolist(), strict=True)]

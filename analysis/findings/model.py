@@ -72,7 +72,7 @@ class Evidence:
     """What a rule measured in the recording, before it is judged. Times are ms per step.
 
     * ``lost_ms``: the whole loss to the cause. ``cost_ms``: the loss that the change concerns.
-    * ``edits``: the change in the replay. ``predicted``: the step after the change, if the replay cannot predict it.
+    * ``edits``: the change in the replay. ``predicted``: the step time after the change, if the replay cannot predict it.
     * ``threshold_for``: the time that must reach the rule's threshold. "cost" is ``cost_ms``. "gain" is the gain of ``edits``, or the
       cost without a replay. "larger" is the larger of the two. With "both", cost and gain must reach the threshold.
     * ``share``: compared with a threshold that is not a share of the step. Evidence without cost, gain and share is always reported.
@@ -80,7 +80,7 @@ class Evidence:
     * ``severity``: used instead of the severity that follows from the gain. ``at_most``: the highest severity. ``severity_by_cost``:
       ``cost_ms`` determines the severity, not the gain. ``is_choice``: the evidence is no fault but a choice, such as eager code.
     * ``withholds_gain``: the plan uses the edits, but the finding alone predicts no gain.
-    * ``rows``: evidence rows. ``places``: spans (ns) to mark on the timeline.
+    * ``rows``: evidence rows. ``spans``: time spans (ns) to mark on the timeline.
     * ``ends_the_run``, ``limits_the_step``, ``samples_per_second_times``: fields of the finding.
     * ``reword``: changes the advice after the judgement. ``stated_ms``: the loss in the title, if it is not ``cost_ms``. ``rest``:
       what else the change saves, used instead of the words in REST_BY_EDIT.
@@ -100,7 +100,7 @@ class Evidence:
     severity_by_cost: bool = False
     withholds_gain: bool = False
     rows: Iterable[Row] = ()
-    places: tuple[tuple[int, int], ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
     ends_the_run: bool = False
     limits_the_step: bool = False
     samples_per_second_times: float | None = None
@@ -158,7 +158,7 @@ def finding_from(rule: str, evidence: Evidence, judgement: Judgement, explains: 
         risk=advice.risk,
         changes=advice.changes,
         evidence=tuple(evidence.rows),
-        places=evidence.places,
+        spans=evidence.spans,
         edits=tuple(evidence.edits),
         ends_the_run=evidence.ends_the_run,
         explains=explains,

@@ -15,11 +15,10 @@ from sawtooth.analysis.units import in_words, percent
 
 # The trace shows the capture if this share of the launched operations is captured, or if capturing takes this share of the time.
 # With one replay of the captured graph, half of the operations run. A loop that captures only sometimes runs most operations.
-MOSTLY = 0.5
+CAPTURED_MAJORITY = 0.5
 MIN_CAPTURE_SHARE = 0.05  # Below this share of the time, a capture hardly changes the GPU's idle time.
-MIN_LAUNCHES = (
-    20  # Fewer captured launches are ignored: a graph of fewer kernels saves nothing, so the capture has another purpose.
-)
+# Fewer captured launches are ignored: a graph of fewer kernels saves nothing, so the capture has another purpose.
+MIN_LAUNCHES = 20
 # Launches in the host's time of the counted steps, or in the whole recording if no step counts. Launches of all threads count,
 # because autograd launches from its own thread. A capture without an end lasts until the recording ends.
 _LAUNCHES = """WITH named AS (SELECT c.start_ns, c.gpu_ops, n.name FROM runtime_calls c JOIN names n USING (name_id)),
@@ -52,8 +51,8 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     ns, window_ns = (int(sum_ns) for sum_ns in recording.rows(_TIME, {"device": device})[0])
     share = ns / window_ns if window_ns else 0.0
     sentence = f"{captured:,} of {launched:,} GPU operations were captured into a CUDA graph and did not run, so the GPU is idle by design."
-    if captured > MOSTLY * launched or share > MOSTLY:
-        if captured <= MOSTLY * launched:
+    if captured > CAPTURED_MAJORITY * launched or share > CAPTURED_MAJORITY:
+        if captured <= CAPTURED_MAJORITY * launched:
             sentence = f"Capturing a CUDA graph takes {in_words(ns / 1e6)} of {in_words(window_ns / 1e6)} ({percent(share)}). The GPU is idle by design during this time."
         yield FailedCheck("captures_graph", captured, sentence, ADVICE, HEADLINE, "error", EVIDENCE, WITHHELD)
     elif share > MIN_CAPTURE_SHARE:

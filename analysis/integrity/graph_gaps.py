@@ -15,7 +15,7 @@ from sawtooth.analysis.units import in_words, percent
 
 LONG_NS = 2_000  # Within a graph: in 6 of 7 intact traces with graphs no gap is longer than 1 µs.
 LONG_AFTER_NS = 20_000  # After a graph, if the next launch was already queued: at most 12 µs in these traces.
-SHARE = 0.07  # Limit for gaps within graphs, as a share of the graphs' own time. In the seventh trace it is 5.9 %.
+MAX_GAP_SHARE = 0.07  # Limit for gaps within graphs, as a share of the graphs' own time. In the seventh trace it is 5.9 %.
 SHARE_AFTER = 0.03  # The same limit for gaps after graphs. The intact traces have no such gaps.
 # Only gaps of the whole device count: another stream of the graph may be busy, or a graph may wait for work outside.
 _GAPS = f"""WITH graphs AS (SELECT call_id FROM runtime_calls WHERE name_id IN (SELECT unnest($launches::INTEGER[]))),
@@ -41,7 +41,7 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     gaps, within_ns, after_ns, busy_ns = (
         int(number) for number in recording.rows(_GAPS, {"device": device, "launches": launches})[0]
     )
-    if within_ns > SHARE * busy_ns or after_ns > SHARE_AFTER * busy_ns:
+    if within_ns > MAX_GAP_SHARE * busy_ns or after_ns > SHARE_AFTER * busy_ns:
         ns = within_ns + after_ns
         sentence = (
             f"The GPU waits {gaps:,} times within or after CUDA graphs, {in_words(ns / 1e6)} in all ({percent(ns / busy_ns)} of the graphs' work). No host "

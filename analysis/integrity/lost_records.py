@@ -12,13 +12,12 @@ from sawtooth.analysis.units import percent
 
 # Largest share of launches without a record that does not withhold metrics. In 150 intact recordings of 12 kinds of GPU, every
 # launch has its record. One launch in 500 may be a product that takes a fifth of the step.
-TOLERATED = 0.002
+MAX_LOST_SHARE = 0.002
 # With fewer complete steps, the numbers are less certain: the first step after a gap in the records does not count fully, and the
 # next two show no spread.
 MIN_COMPLETE_STEPS = 4
-MAX_HOST_TIME_DIFFERENCE = (
-    0.05  # Host times per step that differ by more than this share lower the trust, as between profile and estimate.
-)
+# Host times per step that differ by more than this share lower the trust, as between profile and estimate.
+MAX_HOST_TIME_DIFFERENCE = 0.05
 HALF_RANGE = (0.45, 0.55)
 RECORD_FEWER_STEPS = (
     "Record again with fewer steps and without Python stacks. The profiler drops records if its buffers overflow."
@@ -61,7 +60,7 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
     if not facts.lost_anywhere:
         return None
     launched = facts.launches + facts.lost_launches
-    if facts.lost_launches and (facts.lost_share > TOLERATED or facts.lost_graphs):
+    if facts.lost_launches and (facts.lost_share > MAX_LOST_SHARE or facts.lost_graphs):
         effects = OF_GPU_RECORDS if timed else OF_GPU_RECORDS | OF_STEP_TIME
         if 2 * facts.lost_graphs > facts.lost_launches:
             statement = f"{facts.lost_graphs:,} launches of CUDA graphs have no record of their kernels"

@@ -13,12 +13,12 @@ from sawtooth.analysis.store.library import Recording
 
 # A name with at least this many numbers of registers is shared. In 95 intact traces, a name has one number, or two for a recompiled
 # Triton kernel.
-REGISTERS = 3
+MIN_REGISTER_COUNTS = 3
 # Wrong names with this share of the kernels' time change the shares of categories by up to five percentage points.
-SHARE = 0.05
+MIN_WRONG_SHARE = 0.05
 _NAMES = f"""WITH named AS (SELECT name_id, count(DISTINCT registers_per_thread) AS registers, sum(dur_ns) AS ns, count(*) AS kernels
     FROM gpu_ops WHERE device = $device AND kind = 'kernel' GROUP BY name_id)
-SELECT coalesce(sum(kernels) FILTER (registers >= {REGISTERS}), 0), coalesce(sum(ns) FILTER (registers >= {REGISTERS}), 0), sum(ns) FROM named"""
+SELECT coalesce(sum(kernels) FILTER (registers >= {MIN_REGISTER_COUNTS}), 0), coalesce(sum(ns) FILTER (registers >= {MIN_REGISTER_COUNTS}), 0), sum(ns) FROM named"""
 _TRITON = """SELECT count(*), coalesce(sum(g.dur_ns), 0) FROM gpu_ops g JOIN names n ON n.name_id = g.name_id
 JOIN runtime_calls c USING (call_id) JOIN names called ON called.name_id = c.name_id
 WHERE g.device = $device AND g.kind = 'kernel' AND n.name LIKE 'triton\\_%' ESCAPE '\\' AND called.name LIKE 'cudaLaunchKernel%'"""
@@ -34,7 +34,7 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     """Yield the failed check if many kernels of a device have wrong names."""
     shared, shared_ns, total_ns = recording.rows(_NAMES, {"device": device})[0]
     triton, triton_ns = recording.rows(_TRITON, {"device": device})[0]
-    if not total_ns or max(shared_ns, triton_ns) <= SHARE * total_ns:
+    if not total_ns or max(shared_ns, triton_ns) <= MIN_WRONG_SHARE * total_ns:
         return
     if shared_ns >= triton_ns:
         count = int(shared)

@@ -14,7 +14,7 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import percent
 
 # In 71 intact traces of PyTorch 1.9 to 2.11, at least 98.6 % of the numbers are consecutive; in a sampled trace, 38 % are.
-FOLLOW = 0.8
+MIN_FOLLOWING_SHARE = 0.8
 MIN_OPERATORS = 200  # With fewer operators, the jumps between threads and between blocks of numbers matter too much.
 MAX_CHECKED_OPERATORS = 50_000  # The check reads the numbers of the first operators only, which is fast and has enough of them.
 _FOLLOWING = f"""SELECT count(*), count(*) FILTER (external_id = before + 1) FROM (SELECT external_id, lag(external_id) OVER (ORDER BY external_id) AS before
@@ -29,7 +29,7 @@ EFFECTS: dict[str, Effect] = OF_GPU_RECORDS | dict.fromkeys(("step_time_ms", "be
 def checks(recording: Recording) -> Iterator[FailedCheck]:
     """Yield the failed check if too few of the operators' numbers are consecutive."""
     operators, following = (int(count) for count in recording.rows(_FOLLOWING)[0])
-    if operators < MIN_OPERATORS or following >= FOLLOW * (operators - 1):
+    if operators < MIN_OPERATORS or following >= MIN_FOLLOWING_SHARE * (operators - 1):
         return
     share = percent(following / (operators - 1))
     sentence = f"Only {share} of the operators' numbers are consecutive. In a complete trace, almost all are, so operators are missing."

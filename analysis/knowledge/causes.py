@@ -28,7 +28,7 @@ from sawtooth.analysis.knowledge.owners import OwnerKey
 # How a replay removes a cause: host time between calls, time in calls except waits, waits for the GPU, or launch latencies.
 Removal = Literal["host_time", "call_time", "waits", "latencies"]
 Confidence = Literal["high", "medium", "low"]
-ByWhom = Literal["your code", "the late rank", "nobody"]  # Who can change it; "nobody" is never ranked first.
+ChangedBy = Literal["your code", "the late rank", "nobody"]  # Who can change it; "nobody" is never ranked first.
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Cause:
     key: str
     label: str
     proof: str
-    who: ByWhom
+    changed_by: ChangedBy
     to_do: str
     colour: str
     loses_to: str
@@ -94,7 +94,7 @@ CAUSES = (
         key="profiler",
         label="the profiler itself",
         proof="The trace records that the profiler stopped the host to ask for buffers, to flush them or to instrument code.",
-        who="nobody",
+        changed_by="nobody",
         to_do="Nothing: this time does not exist without the profiler, and the estimate leaves it out.",
         colour="smoke",
         loses_to="the profiler itself",
@@ -108,7 +108,7 @@ CAUSES = (
         key="data_wait",
         label="data loader",
         proof="The queue is empty and the launching thread is inside the DataLoader's next, or in a range that fetches input.",
-        who="your code",
+        changed_by="your code",
         to_do="Use more loader workers, prefetching, cheaper decoding and augmentation, or storage closer to the host.",
         colour="vermilion",
         loses_to="waiting for the data loader",
@@ -123,7 +123,7 @@ CAUSES = (
         key="allocator",
         label="allocator",
         proof="The queue is empty and the launching thread is in a call that allocates or frees device memory, or waits in one.",
-        who="your code",
+        changed_by="your code",
         to_do="Leave some memory free and keep shapes the same, so that the caching allocator reuses its blocks. Do not call empty_cache in the loop.",
         colour="violet",
         loses_to="allocating and freeing device memory",
@@ -139,7 +139,7 @@ CAUSES = (
         key="compilation",
         label="compilation",
         proof="The queue is empty and the launching thread compiles, tunes or loads code. The first launch of a kernel counts as loading if it takes 50 times as long as a usual launch.",
-        who="your code",
+        changed_by="your code",
         to_do="Keep shapes the same, so that nothing is compiled again, and warm up before the steps that count.",
         colour="indigo",
         loses_to="compilation",
@@ -157,7 +157,7 @@ CAUSES = (
         key="blocking_copy",
         label="blocking copy",
         proof="A copy from pageable memory, or a synchronous copy, blocks the launching thread or runs while nothing computes.",
-        who="your code",
+        changed_by="your code",
         to_do="Use pinned memory and non_blocking=True, and make tensors on the GPU.",
         colour="honey",
         loses_to="copies that block the host",
@@ -174,7 +174,7 @@ CAUSES = (
         key="host_compute",
         label="operators on the CPU",
         proof="The queue is empty and the launching thread is inside an operator that computes for at least 50 µs without a GPU call.",
-        who="your code",
+        changed_by="your code",
         to_do="Compute on the GPU: move the tensors there first, or do this in the loader's workers.",
         colour="plum",
         loses_to="operators on the CPU",
@@ -188,7 +188,7 @@ CAUSES = (
         key="launch_bound",
         label="kernel launches",
         proof="The queue is empty and the launching thread is inside operators or launch calls.",
-        who="your code",
+        changed_by="your code",
         to_do="Launch less for the same work: CUDA graphs, torch.compile, larger batches.",
         colour="sienna",
         loses_to="the host launching kernels",
@@ -202,7 +202,7 @@ CAUSES = (
         key="python_host",
         label="Python on the host",
         proof="The queue is empty and the launching thread is outside every operator and call: the rest of the host's time.",
-        who="your code",
+        changed_by="your code",
         to_do="Move logging, metrics and bookkeeping out of the loop, or do them every hundredth step.",
         colour="ochre",
         loses_to="Python on the host",
@@ -218,7 +218,7 @@ CAUSES = (
         key="host_sync",
         label="host waits for a result (sync)",
         proof="The GPU is idle after the host waited for it, because the host could not queue ahead. At most the time that the host waited counts.",
-        who="your code",
+        changed_by="your code",
         to_do="Do not call .item(), .cpu() or print on a tensor in the loop. Keep logged values on the GPU and read them rarely.",
         colour="crimson",
         loses_to="the host waiting for a result (sync)",
@@ -234,7 +234,7 @@ CAUSES = (
         key="launch_latency",
         label="gaps between kernels",
         proof="The operation that ends the gap was queued before the gap began, and its stream was free.",
-        who="nobody",
+        changed_by="nobody",
         to_do="Nothing directly: fewer, longer kernels have fewer such gaps, and CUDA graphs shorten the gaps.",
         colour="slate",
         loses_to="gaps between queued kernels",
@@ -246,7 +246,7 @@ CAUSES = (
         key="comm_wait",
         label="waiting for another rank or stream",
         proof="A collective lasts longer than the shortest of its ranks, or a queued operation waits for another stream.",
-        who="the late rank",
+        changed_by="the late rank",
         to_do="Look at what the late rank does that the others do not.",
         colour="pink",
         loses_to="waiting for another rank or stream",
@@ -263,7 +263,7 @@ CAUSES = (
         key="comm_transfer",
         label="communication transfer",
         proof="A collective runs, all its ranks have joined it, and nothing computes at the same time.",
-        who="your code",
+        changed_by="your code",
         to_do="Overlap it with computation, send less or in other portions, or use a faster link.",
         colour="orchid",
         loses_to="communication not overlapped by compute",
@@ -276,7 +276,7 @@ CAUSES = (
         key=UNATTRIBUTED,
         label="cause not in the trace",
         proof="The launch, or what the operation waited for, is not in the trace.",
-        who="nobody",
+        changed_by="nobody",
         to_do="Record more: the host's calls, and every rank of the job.",
         colour="fog",
         loses_to="waits that the trace does not explain",
@@ -296,5 +296,5 @@ HOST_CAUSES = tuple(cause.key for cause in CAUSES if cause.on_host is not None) 
 WAIT_CAUSES = tuple(cause.key for cause in CAUSES if "waits" in cause.removal)  # Why a call waits for the GPU.
 REMOVABLE = tuple(cause.key for cause in CAUSES if cause.removal)  # A replay can remove these.
 # These causes are never named as the largest loss, because users cannot remove them.
-NOT_RANKED_FIRST = tuple(cause.key for cause in CAUSES if cause.who == "nobody")
+NOT_RANKED_FIRST = tuple(cause.key for cause in CAUSES if cause.changed_by == "nobody")
 BETWEEN_RANKS = tuple(cause.key for cause in CAUSES if cause.across_ranks is not None)  # These causes are due to other ranks.

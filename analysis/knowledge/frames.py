@@ -22,8 +22,8 @@ LIBRARY = re.compile(
     r"^(torch|torchvision|torchaudio|triton|lightning|lightning_fabric|pytorch_lightning|"
     r"transformers|accelerate|deepspeed|apex|numpy|pandas|PIL|tqdm|datasets)/|^<frozen "
 )
-# Modules of Python that a training does not call, and that are common names of scripts.
-OWN_SCRIPTS = ("profile", "code", "trace")
+# Names of Python modules that are common names of scripts. A training does not call these modules.
+SCRIPT_NAMES = ("profile", "code", "trace")
 
 
 def without_line(name: str) -> str:
@@ -56,7 +56,7 @@ def is_user_line(name: str) -> bool:
     if below:
         return top not in _standard_packages()
     module = top.removesuffix(".py")
-    return module not in sys.stdlib_module_names or module in OWN_SCRIPTS
+    return module not in sys.stdlib_module_names or module in SCRIPT_NAMES
 
 
 @cache

@@ -19,7 +19,7 @@ from sawtooth.analysis.knowledge.kernel_names import operator_category
 from sawtooth.analysis.knowledge.traffic import operator_bytes
 from sawtooth.analysis.nulls import decode_cell
 
-MOSTLY = 0.5  # An operator counts as using tensor cores if they have most of its kernel time.
+TENSOR_CORE_MAJORITY = 0.5  # An operator counts as using tensor cores if they have most of its kernel time.
 
 COLUMNS = {
     "category": "What the operator asks for: gemm, conv, attention, elementwise, …",
@@ -59,7 +59,7 @@ def roofline(operators: pd.DataFrame, gpu: GpuPeaks | None) -> pd.DataFrame:
 
 def _place(table: pd.DataFrame, gpu: GpuPeaks, bandwidth: float) -> pd.DataFrame:
     names, types = table["name"].tolist(), [decode_cell(cell) for cell in table["input_types"]]
-    mostly = (table["tensor_core_ns"] >= MOSTLY * table["time_ns"]).tolist()
+    mostly = (table["tensor_core_ns"] >= TENSOR_CORE_MAJORITY * table["time_ns"]).tolist()
     seconds = table["time_ns"].to_numpy(float) / 1e9
     achieved = table["flops"].to_numpy(float) / seconds
     dtypes = [

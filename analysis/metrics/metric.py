@@ -39,7 +39,7 @@ class DeviceMeasurements:
     * ``works_ms``: the GPU's work in the run's step; None if ``best`` is the profile's step time.
     * ``allocated_bytes``: peak memory according to the allocator.
     * ``sampled``: the device's telemetry. ``other_time_note``: how far it is from the trace, if recorded at another time.
-    * ``outlier_doubts``: doubts about means that one step of the profile decides.
+    * ``outlier_doubts``: doubts about means that depend mostly on one step of the profile.
     """
 
     best: BestStepTime = NO_STEP_TIME

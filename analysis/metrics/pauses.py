@@ -24,7 +24,7 @@ Reason = Literal["evaluation", "checkpoint", "unknown"]
 REASONS: dict[str, Reason] = {"eval": "evaluation", "checkpoint": "checkpoint"}  # By the phase of the mark that ends the span.
 # Distances between periodic pauses may differ by this many steps, because a loop counts its steps from 0 or 1.
 MAX_DISTANCE_DIFFERENCE = 1
-DOES: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "paused"}
+VERB: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "paused"}
 # A step longer than this many medians contains an evaluation or a wait for the user, unless such steps recur.
 PAUSE_RATIO = 20.0
 MIN_PAUSES = 3  # Pauses that occur at least this often belong to the loop, such as a checkpoint every hundred steps.
@@ -37,7 +37,7 @@ class Pauses:
     """The pauses of one ``reason``.
 
     ``steps`` are the numbers of the steps that follow the pauses. ``ms`` are the pauses' lengths: the time of the span minus the
-    mean step time, both without waits for epochs' first batches if the step time includes these. ``among`` is the number of all
+    mean step time, both without waits for epochs' first batches if the step time includes these. ``step_count`` is the number of all
     steps. ``in_step`` is whether the step time includes the pauses. ``ranks`` are the job's ranks that do this while the others
     wait for them; empty if all ranks do, or in a run with one rank.
     """
@@ -45,7 +45,7 @@ class Pauses:
     reason: Reason
     steps: tuple[int, ...]
     ms: tuple[float, ...]
-    among: int
+    step_count: int
     in_step: bool
     ranks: tuple[int, ...] = ()
 
@@ -66,7 +66,7 @@ class Pauses:
     @property
     def every(self) -> float:
         """The number of steps per pause: the period if there is one and the reason is known, else the mean."""
-        return (self.period if self.reason != "unknown" else None) or self.among / len(self.steps)
+        return (self.period if self.reason != "unknown" else None) or self.step_count / len(self.steps)
 
     @property
     def mean_ms(self) -> float:
@@ -79,14 +79,14 @@ class Pauses:
         return self.mean_ms / self.every
 
     @property
-    def often(self) -> str:
+    def frequency_text(self) -> str:
         """The frequency in words, such as "every 60 steps" or "2 times in 290 steps"."""
         if self.reason != "unknown" and self.period is not None:
             return f"every {self.every:,.0f} steps"
-        return f"{in_times(len(self.steps))} in {self.among:,} steps"
+        return f"{in_times(len(self.steps))} in {self.step_count:,} steps"
 
     @property
-    def long(self) -> str:
+    def length_text(self) -> str:
         """The length in words, such as "1.3 s to 1.5 s"."""
         shortest, longest = (in_words(ms, 2) for ms in (min(self.ms), max(self.ms)))
         return shortest if shortest == longest else f"{shortest} to {longest}"
@@ -99,7 +99,7 @@ class Pauses:
         """Return sentences on the length of these pauses, and on the mean step time including the pauses."""
         per_pause = " each" if len(self.ms) > 1 else ""
         return (
-            f"Between steps, the loop {DOES[self.reason]} {in_times(len(self.ms))} ({self.long}{per_pause}). The step time does not include these pauses. "
+            f"Between steps, the loop {VERB[self.reason]} {in_times(len(self.ms))} ({self.length_text}{per_pause}). The step time does not include these pauses. "
             f"They take {significant(100 * self.share(step_ms), 2)} % of the run's time; including them, a step takes {in_words(step_ms + self.ms_per_step)} on average."
         )
 
@@ -264,7 +264,7 @@ def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> 
     return Round(rhythm.steps, step_ms, usual_ms, phases.count("eval") > MAJORITY * len(phases))
 
 
-def rounds_beside(by_marks: Round, profiled: ProfileData) -> Round | None:
+def rounds_confirmed_by(by_marks: Round, profiled: ProfileData) -> Round | None:
     """Return the rounds of ``by_marks`` after a check against a profile; None if the profile refutes them.
 
     * Marked steps may be shorter than their kernels, because the host runs ahead of the GPU and waits for it occasionally. The

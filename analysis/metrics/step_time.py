@@ -14,7 +14,7 @@ import pandas as pd
 
 from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.loader_rate import Feeding
-from sawtooth.analysis.metrics.pauses import Pauses, ProfileData, Round, rounds_beside
+from sawtooth.analysis.metrics.pauses import Pauses, ProfileData, Round, rounds_confirmed_by
 from sawtooth.analysis.metrics.reading import Reading, Trust, missing
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.metrics.step_time_evidence import (
@@ -163,9 +163,9 @@ def _rounds(
     if marks is None or marks.round is None:
         return None
     if work is None:
-        return rounds_beside(marks.round, ProfileData(profiled_ms))
+        return rounds_confirmed_by(marks.round, ProfileData(profiled_ms))
     loads = work.hidden_loader or work.waits_ns > 0
-    return rounds_beside(marks.round, ProfileData(profiled_ms, work.waits_ns / 1e6, loads, floor))
+    return rounds_confirmed_by(marks.round, ProfileData(profiled_ms, work.waits_ns / 1e6, loads, floor))
 
 
 def _profiled_times(steps: pd.DataFrame) -> tuple[Reading, pd.Series]:

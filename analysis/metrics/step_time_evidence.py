@@ -19,7 +19,7 @@ from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
 FLOOR_MARGIN = 0.96  # The same kernels were up to 4 % faster outside the profile, rarely more.
-SUSTAINED = 1.08  # Clocks in a long run are up to 8 % below the clocks in a profile of few steps.
+SUSTAINED_CLOCK_FACTOR = 1.08  # Clocks in a long run are up to 8 % below the clocks in a profile of few steps.
 GPU_BOUND = 1.12  # If no profiled step takes more than this multiple of the GPU's own work, the host has no influence.
 # Factors from 147 host-limited runs. The replay without the profiler was too long by more than the first factor for two of them. It
 # was too short by more than the second for four (1.67 to 4.3 times): three with loaders, one on a slower host. The next value was 1.39.
@@ -39,7 +39,7 @@ HOST_SPEED_FACTOR = 1.25
 # length does not matter. All these runs are shorter than a minute. In longer runs, minutes are assumed to be independent.
 HOST_DRIFT, HOST_DRIFT_S = 0.14, 60.0
 BY_UTILIZATION, BY_PERIOD = "kernel time ÷ mean utilization", "the period of GPU activity"
-STOPWATCH = 0.01  # Relative error of a stopwatch over many steps, stopped by hand or by a loop without synchronisation.
+STOPWATCH_ERROR = 0.01  # Relative error of a stopwatch over many steps, stopped by hand or by a loop without synchronisation.
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def source_in_words(source: StepSource, evidence: Sequence[StepTimeEvidence]) ->
 def by_user(ms: float) -> StepTimeEvidence:
     """Return the user's own measurement as evidence."""
     return StepTimeEvidence(
-        "user", ms, ms * (1 - STOPWATCH), ms * (1 + STOPWATCH), ("The user measured it without the profiler.",)
+        "user", ms, ms * (1 - STOPWATCH_ERROR), ms * (1 + STOPWATCH_ERROR), ("The user measured it without the profiler.",)
     )
 
 
@@ -185,7 +185,7 @@ def by_trace(work: StepWork, profiled_ms: Sequence[float], estimate_ms: float | 
     floor, longest, middle = work.occupied_ns / 1e6, max(profiled_ms), float(np.median(profiled_ms))
     estimate, least_ms = middle if estimate_ms is None else estimate_ms, work.least_ns / 1e6
     if longest <= GPU_BOUND * floor:
-        low, high = FLOOR_MARGIN * least_ms, SUSTAINED * middle
+        low, high = FLOOR_MARGIN * least_ms, SUSTAINED_CLOCK_FACTOR * middle
     else:
         low, high = (
             max(FLOOR_MARGIN * least_ms, estimate / ESTIMATE_FACTOR),

@@ -20,8 +20,13 @@ from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE, find_st
 from sawtooth.analysis.ranks.stragglers.host_waits import cpu_collectives, host_waits, without_host_waits
 from sawtooth.analysis.ranks.stragglers.outliers import MIN_EQUAL_RANKS, RankLosses, find_outliers
 from sawtooth.analysis.ranks.stragglers.own_time import OwnTime, own_time
-from sawtooth.analysis.ranks.stragglers.pacing import PacedJob, equal_hosts_steps, paced_replay, stalls_more_often
 from sawtooth.analysis.ranks.stragglers.reasons import with_reason
+from sawtooth.analysis.ranks.stragglers.run_speed import (
+    RunSpeedReplay,
+    equal_hosts_steps,
+    replay_at_run_speed,
+    stalls_more_often,
+)
 from sawtooth.analysis.ranks.stragglers.two_groups import split_of
 from sawtooth.analysis.replay import store as replay_store
 from sawtooth.analysis.replay.simulation import ReplayProblem
@@ -74,12 +79,12 @@ class ReplayedJob:
         if self.joint is not None:
             stalls = stalls_more_often(self.joint, measured_ms, _usual_ms(self.ranks))
             waiting = [_waits_for_workers(self.ranks[p]) for p in self.included]
-            job = self.joint if stalls else paced_replay(self.joint, measured_ms, waiting)
-            communication = replace(communication, paced_ms=measured_ms if stalls else job.step_ms())
-            paced = PacedJob(job, self._member_times(job), peers(self.rows, len(self.included)), measured_ms)
-            late = late or self._replayed_stragglers(paced)
+            job = self.joint if stalls else replay_at_run_speed(self.joint, measured_ms, waiting)
+            communication = replace(communication, run_speed_step_ms=measured_ms if stalls else job.step_ms())
+            run_speed = RunSpeedReplay(job, self._member_times(job), peers(self.rows, len(self.included)), measured_ms)
+            late = late or self._replayed_stragglers(run_speed)
             if not late and not communication.pipeline:
-                communication = self._with_equal_hosts(communication, paced)
+                communication = self._with_equal_hosts(communication, run_speed)
         if not late and None in self.problems and not enough_equal:
             own_times = _own_times(self.library, self.ranks, self.problems, self.kernels)
             late = (
@@ -113,20 +118,19 @@ class ReplayedJob:
         ]
         return without_communication_slowdown(own_times)
 
-    def _with_equal_hosts(self, communication: Communication, paced: PacedJob) -> Communication:
+    def _with_equal_hosts(self, communication: Communication, run_speed: RunSpeedReplay) -> Communication:
         """Return ``communication`` with the ranks' steps if all hosts are equally fast."""
-        if not paced.step_ms:
+        if not run_speed.step_ms:
             return communication
-        of_rank = dict(zip(self.included, equal_hosts_steps(paced.equal_hosts), strict=True))
+        of_rank = dict(zip(self.included, equal_hosts_steps(run_speed.equal_hosts), strict=True))
         return replace(
             communication, ranks=tuple(replace(rank, equal_hosts=of_rank.get(rank.position)) for rank in communication.ranks)
         )
 
-    def _replayed_stragglers(self, paced: PacedJob) -> tuple[Straggler, ...]:
-        """Return the stragglers of ``paced``."""
+    def _replayed_stragglers(self, run_speed: RunSpeedReplay) -> tuple[Straggler, ...]:
         ranks = [self.ranks[position] for position in self.included]
         recorded = RecordedJob.from_rows(self.rows, len(ranks))
-        late = find_stragglers(paced, recorded, [rank.rank for rank in ranks], [rank.host for rank in ranks])
+        late = find_stragglers(run_speed, recorded, [rank.rank for rank in ranks], [rank.host for rank in ranks])
         return tuple(replace(straggler, positions=tuple(self.included[i] for i in straggler.positions)) for straggler in late)
 
 

@@ -22,12 +22,10 @@ MAX_END_DIFFERENCE_NS = 2_000_000
 # Limit for the guess that all ranks form one group. The ends of one group scatter by tens of µs. Those of several groups scatter by
 # the waits of their ranks.
 MAX_GROUP_END_DIFFERENCE_NS = 200_000
-MIN_COMMON_END_SHARE = (
-    0.95  # Share of the matches that must end within MAX_GROUP_END_DIFFERENCE_NS, so that the guess is accepted.
-)
-MAX_REJECTED_SHARE = (
-    0.5  # Share of the matched kernels. If more of them end at different times, the matching as a whole is wrong.
-)
+# Share of the matches that must end within MAX_GROUP_END_DIFFERENCE_NS, so that the guess is accepted.
+MIN_COMMON_END_SHARE = 0.95
+# Share of the matched kernels. If more of them end at different times, the matching as a whole is wrong.
+MAX_REJECTED_SHARE = 0.5
 NO_SHARED_COLLECTIVE = "No collective of this run was found on two of its ranks."
 MATCH_COLUMNS = ("collective", "shortest_ns", "wait_ns", "last", "ranks", "nth", "own_until_ns")
 

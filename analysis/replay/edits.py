@@ -17,7 +17,7 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSE
 from sawtooth.analysis.replay.simulation import I64, HostNodes, ReplayProblem, without_ops
 
 GRAPH_NODE_GAP_NS = 100  # Gap between two kernels of one CUDA graph on one stream. On an H200, 459 kernels idle 47 µs per step.
-GRAPH_LAUNCH_NS = 10_000  # host time of one graph launch
+GRAPH_LAUNCH_NS = 10_000  # Host time of one graph launch.
 PYTHON = HOST_CAUSES.index("python_host")
 BETWEEN_CALLS_NS = 50_000  # Python code between operators, or a view, takes the host 5 to 30 µs. Longer times are other work.
 
@@ -27,18 +27,18 @@ class WithoutHostCause(msgspec.Struct, frozen=True, tag=True):
 
     ``keep_share`` of this time stays; ``keep_at_least`` and ``keep_at_most`` are its interval, if known. With ``calls``, only the
     host's time before these calls changes. If no time stays, calls that wait for this cause (frees, pageable copies) do not wait,
-    and calls among them that launch nothing take no time. ``paced_ms`` is the shortest step in ms that the loader's workers allow,
-    with any other change. ``paced_at_least`` and ``paced_at_most`` are its interval, if the workers' samples were timed.
+    and calls among them that launch nothing take no time. ``loader_limit_ms`` is the shortest step that the loader's workers
+    allow, ``loader_limit_low_ms`` and ``loader_limit_high_ms`` its interval if the workers' samples were timed.
     """
 
     cause: str
     keep_share: float = 0.0
     calls: tuple[int, ...] | None = None
     keep_at_most: float | None = None
-    paced_ms: float = 0.0
+    loader_limit_ms: float = 0.0
     keep_at_least: float | None = None
-    paced_at_least: float | None = None
-    paced_at_most: float | None = None
+    loader_limit_low_ms: float | None = None
+    loader_limit_high_ms: float | None = None
 
 
 class WithoutWaits(msgspec.Struct, frozen=True, tag=True):

@@ -52,11 +52,11 @@ def _waits(problem: ReplayProblem, run: Replayed, on_device: NDArray[np.bool_], 
         return {}
     index = np.flatnonzero(on_device)
     index = index[np.argsort(run.op_start[index], kind="stable")]
-    place = np.searchsorted(run.op_start[index], idle.ends)
-    following = index[np.minimum(place, len(index) - 1)]
+    position = np.searchsorted(run.op_start[index], idle.ends)
+    following = index[np.minimum(position, len(index) - 1)]
     node = problem.ops.node[following]
     submitted = run.host_submit[np.maximum(node, 0)]
-    late_submits = (place < len(index)) & (node >= 0) & (submitted > idle.starts)
+    late_submits = (position < len(index)) & (node >= 0) & (submitted > idle.starts)
     until = np.where(late_submits, np.minimum(submitted, idle.ends), idle.starts)
     latency = float((idle.ends - until).sum())
     work = _host_work(problem, run, idle.starts[late_submits], until[late_submits])

@@ -36,7 +36,7 @@ class HostNodes:
       the call's return. ``wait_cause``: index in causes.WAIT_CAUSES.
     * ``queue_depth``: the number of places in the stream's queue. ``slot_resume``: the time from a free place to a waiting launch.
     * ``operators``, ``calls`` (that are no nodes), ``python_calls``: numbers of recorded events in the gap.
-    * ``launches``: whether the call launches one kernel. ``paced``: False for parallel threads, which keep the profiler's cost.
+    * ``launches``: whether the call launches one kernel. ``is_slowed``: False for parallel threads, which keep the profiler's cost.
     """
 
     call: I64
@@ -55,7 +55,7 @@ class HostNodes:
     python_calls: I64
     launches: NDArray[np.bool_]
     wait_cause: NDArray[np.int8]
-    paced: NDArray[np.bool_]
+    is_slowed: NDArray[np.bool_]
     start: I64
     end: I64
     gap_of_operator: NDArray[np.float64]

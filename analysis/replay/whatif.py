@@ -37,9 +37,8 @@ GAIN_ERROR, STEP_ERROR = 0.2, 0.15
 READS_GAIN_ERROR = 1.0
 MIN_HOST_TIME_RATIO = 0.25  # Least host time ÷ replayed host time, because recording slows a host by up to a factor of four.
 SEARCH_HALVINGS = 7  # Seven bisection steps give a precision of 1 %.
-HIDDEN_HOST_ERROR_FACTOR = (
-    1.6  # Host time that the GPU hides may be wrong by this factor, like the replay's error on host-limited steps.
-)
+# Host time that the GPU hides may be wrong by this factor, like the replay's error on host-limited steps.
+HIDDEN_HOST_ERROR_FACTOR = 1.6
 HIDDEN_HALVINGS = 3  # Three bisection steps give a precision of 6 %, which is enough here.
 GPU_LIMITED_STEP_DIFFERENCE = 0.03  # Relative difference between the steps of two GPU-limited runs of one program.
 # The same for host-limited runs: the host's speed drifts in both runs, and independently (docs/evidence/comparisons.md).

@@ -30,8 +30,8 @@ def no_faster_than_workers(best: BestStepTime, edits: tuple[Edit, ...], ms: floa
 
 def _workers_ms(edit: WithoutHostCause, edge: Edge) -> float:
     """Return the workers' time per step of ``edit`` in ms, from its interval or LOADER_TIME_RANGE."""
-    timed = {"least": edit.paced_at_least, "likely": edit.paced_ms, "most": edit.paced_at_most}[edge]
-    return timed if timed is not None else LOADER_TIME_RANGE[edge] * edit.paced_ms
+    timed = {"least": edit.loader_limit_low_ms, "likely": edit.loader_limit_ms, "most": edit.loader_limit_high_ms}[edge]
+    return timed if timed is not None else LOADER_TIME_RANGE[edge] * edit.loader_limit_ms
 
 
 def loader_edits(edits: tuple[Edit, ...]) -> list[WithoutHostCause]:

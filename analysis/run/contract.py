@@ -255,7 +255,7 @@ class HostPart(TypedDict):
 class FailedCheckPart(TypedDict):
     """A failed check of the recordings.
 
-    ``headline`` is set if the check withdraws the answer about the run. ``evidence`` lists what it makes unusable.
+    If ``headline`` is set, it replaces the run's headline. ``evidence`` names the data sources that the check makes unusable.
     """
 
     check: str

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sawtooth.analysis.derive.host_only import LOADS_INLINE
-from sawtooth.analysis.metrics.pauses import ProfileData, Round, rounds_beside, with_doubt
+from sawtooth.analysis.metrics.pauses import ProfileData, Round, rounds_confirmed_by, with_doubt
 from sawtooth.analysis.metrics.reading import Reading, missing
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, by_user
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
-SLOWED = 1.5  # Ratio of profiled to own step time. From it on, profiled times are not shown next to the run's own.
+SLOWED_RATIO = 1.5  # Ratio of profiled to own step time. From it on, profiled times are not shown next to the run's own.
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so the run's step is shorter."
 OF_A_RHYTHM = 1.25  # Times the median step. Longer steps are slow, and a mean above it is more than jitter.
 MIN_SLOW = 2  # One slow step may be a warm-up or chance.
@@ -110,7 +110,7 @@ class HostWork:
         None if their times are close enough to be shown together.
         """
         scale = self.of_the_step * self.work_scale
-        return 1 / scale if 0 < scale * SLOWED <= 1 else None
+        return 1 / scale if 0 < scale * SLOWED_RATIO <= 1 else None
 
     @property
     def run_is_slower(self) -> float | None:
@@ -118,7 +118,7 @@ class HostWork:
 
         None if their times are close enough to be shown together, or if the marks show the parts of the run's steps.
         """
-        return self.of_the_step if self.of_the_step >= SLOWED and not self.of_the_profile else None
+        return self.of_the_step if self.of_the_step >= SLOWED_RATIO and not self.of_the_profile else None
 
 
 def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEvidence | None) -> HostWork | None:
@@ -180,7 +180,7 @@ def _rounds(work: Any, marks: StepTimeEvidence | None) -> Round | None:
     if marks is None or marks.round is None:
         return None
     loading_ms = work["loading_ns"] / 1e6
-    return rounds_beside(marks.round, ProfileData([ns / 1e6 for ns in work["step_ns"]], loading_ms, loading_ms > 0))
+    return rounds_confirmed_by(marks.round, ProfileData([ns / 1e6 for ns in work["step_ns"]], loading_ms, loading_ms > 0))
 
 
 def _with_unmarked(step: Reading, places: int) -> Reading:

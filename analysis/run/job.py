@@ -200,10 +200,10 @@ class Communication:
     counts communication kernels without a counterpart. ``notes`` name limits of the numbers.
 
     ``stragglers`` are sorted by gain. ``split`` is set if there is no straggler but most ranks arrive late together.
-    ``step_ms`` is the job's step without the profiler, from a joint replay, None where it is not possible. ``paced_ms`` is the
-    step time at which stragglers are judged, with hosts matched to the step time of marks or telemetry. ``in_turn_ms`` is the
-    time per step that even the rank with the shortest wait waits for others within a telemetry sample. Such ranks delay each
-    other in turn.
+    ``step_ms`` is the job's step without the profiler, from a joint replay; None where it is not possible.
+    ``run_speed_step_ms`` is the step time at which stragglers are judged, with hosts matched to the step time of marks or
+    telemetry. ``in_turn_ms`` is the time per step that even the rank with the shortest wait waits for others within a telemetry
+    sample. Such ranks delay each other in turn.
 
     ``groups`` are the process groups by kind, ``schedule`` is the pipeline's. ``heat`` has the work and wait of every rank in
     every step (of ``ranks.heatmap``) if the job has more ranks than the run has recordings, else None.
@@ -215,7 +215,7 @@ class Communication:
     notes: tuple[str, ...] = ()
     stragglers: tuple[Straggler, ...] = ()
     step_ms: float | None = None
-    paced_ms: float | None = None
+    run_speed_step_ms: float | None = None
     in_turn_ms: float = 0.0
     groups: tuple[GroupUse, ...] = ()
     schedule: Pipeline | None = None

@@ -12,9 +12,8 @@ from sawtooth.ingest.loop.loading import LoaderRate, SampleCost
 from sawtooth.ingest.loop.step_parts import StepParts
 from sawtooth.ingest.manifest import UserFacts
 
-FIRST_BATCH_RATIO = (
-    2.0  # A first batch takes at most this many times as long as a later one, because all workers load at the same time.
-)
+# A first batch takes at most this many times as long as a later one, because all workers load at the same time.
+FIRST_BATCH_RATIO = 2.0
 MIN_STARTS = 0.02  # Share of the step. Shorter waits for first batches are not reported.
 
 
@@ -39,10 +38,10 @@ def slow_worker_starts_ms(parts: StepParts, facts: UserFacts) -> float:
     """
     cost = sample_cost(facts)
     if (
-        parts.kept
+        parts.persistent_workers
         and cost is not None
         and facts.loader_workers
-        and parts.first_ms * parts.every <= FIRST_BATCH_RATIO * batch_ms(cost)
+        and parts.first_ms * parts.epoch_steps <= FIRST_BATCH_RATIO * batch_ms(cost)
     ):
         return 0.0
     return parts.first_ms

@@ -35,12 +35,12 @@ Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "throughput", "caution"]
 
 NO_GAIN = 1.005  # Speedup. A replay reproduces the recorded step to half a percent at best.
-NOTHING = 0.99  # Share of the step. An interval that reaches this step time includes "no gain"
+NO_GAIN_SHARE = 0.99  # Share of the step. An interval that reaches this step time includes "no gain"
 
 
 def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
     """Return whether a prediction's interval reaches the current step time; False if either is not known."""
-    return high_ms is not None and before_ms is not None and high_ms >= NOTHING * before_ms
+    return high_ms is not None and before_ms is not None and high_ms >= NO_GAIN_SHARE * before_ms
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Finding:
     ``ceiling_ms_per_step`` is all time of the cause. ``predicted_step_ms`` is from the replay without the cause, with the
     interval that contains four of five such predictions, or None (``prediction_note`` gives the reason). ``edits`` are the
     replay's changes, so that fixes can be combined. A row of ``evidence`` with ``start_ns`` and ``end_ns`` links to the timeline.
-    ``places`` are start and end (absolute ns) of its events in order; without any, its places are the gaps of the causes in
+    ``spans`` are start and end (absolute ns) of its events in order. If it is empty, the timeline shows the gaps of the causes in
     ``explains``. ``ends_the_run`` puts a finding before those that only cost time. ``limits_the_step``: a separate timing is as
     long as the run's step. ``fed_every_ms`` is how often the loader's workers deliver a batch, if only that limits the claim.
     """
@@ -146,7 +146,7 @@ class Finding:
     risk: str = ""
     changes: tuple[CodeChange, ...] = ()
     evidence: tuple[dict[str, Any], ...] = ()
-    places: tuple[tuple[int, int], ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
     edits: tuple[Edit, ...] = ()
     ends_the_run: bool = False
     explains: Explains = Explains()
@@ -178,8 +178,8 @@ class Finding:
         return self.claims == "gain" and may_gain_nothing(self.predicted_high_ms, before_ms)
 
     def accounts_for(self, cause: str | None, start_ns: int, end_ns: int) -> bool:
-        """Return whether the finding explains time lost to ``cause`` here; with places, only at one of them."""
-        is_here = not self.places or any(start <= end_ns and end >= start_ns for start, end in self.places)
+        """Return whether the finding explains this lost time; with ``spans``, only inside them."""
+        is_here = not self.spans or any(start <= end_ns and end >= start_ns for start, end in self.spans)
         return is_here and cause in self.explains.causes
 
     @property

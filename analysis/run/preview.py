@@ -20,7 +20,7 @@ _BUSY = """WITH running AS (SELECT start_ns, max(start_ns + dur_ns) OVER (ROWS U
 
 
 @dataclass(frozen=True)
-class FirstLook:
+class TracePreview:
     """Basic facts of a trace, from all of its recorded events.
 
     ``gpu`` is the model of its GPUs, None where it names none or several. ``steps`` is the number of steps that the profiler
@@ -33,7 +33,7 @@ class FirstLook:
     busy_share: float | None
 
 
-def first_look(recording_file: Path) -> FirstLook | None:
+def first_look(recording_file: Path) -> TracePreview | None:
     """Return the first look at a trace's recording; None where its file cannot be read.
 
     The code that derives from the file reports the error.
@@ -44,6 +44,6 @@ def first_look(recording_file: Path) -> FirstLook | None:
     except duckdb.Error:
         return None
     lasts = sum(last for _, last in parts)
-    return FirstLook(
+    return TracePreview(
         models[0][0] if len(models) == 1 else None, steps[0][0], sum(busy for busy, _ in parts) / lasts if lasts else None
     )

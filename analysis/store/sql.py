@@ -21,7 +21,7 @@ from sawtooth.ingest.schema import DataFolder
 from sawtooth.ingest.typed import from_json
 
 MAX_ROWS = 10_000  # Limit of shown rows. A DuckDB client is better for exporting more.
-MAX_SECONDS = 10.0  # Limit of a query's time. The queries of our own pages need at most a hundredth of it.
+MAX_SECONDS = 10.0  # Limit of a query's time. The queries of Sawtooth's pages take at most 0.1 s.
 MAX_ANSWER_BYTES = 8 << 20  # Limit of one answer as text; 10,000 rows of forty numbers.
 MAX_SQL_CHARACTERS = 10_000  # Limit of a query's length, which also limits the parser's work.
 MAX_SIMULTANEOUS_QUERIES = 2  # Limit of simultaneous queries, because each may use a core for MAX_SECONDS.
@@ -53,8 +53,8 @@ def run_query(
     recording, derived = folder.recording_file(recording_id), folder.derived_file(recording_id, ANALYSIS_VERSION)
     if not recording.exists():
         raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
-    sql = sql.encode(errors="replace").decode()  # A query from an address may contain half a character.
-    order = QueryRequest(
+    sql = sql.encode(errors="replace").decode()  # A query from a URL may contain a lone surrogate, which UTF-8 cannot encode.
+    request = QueryRequest(
         sql=sql,
         recording=recording.relative_to(folder.root).as_posix(),
         derived=derived.relative_to(folder.root).as_posix(),
@@ -67,7 +67,7 @@ def run_query(
     if not _slots.acquire(timeout=seconds):
         raise SawtoothError("Other queries are running on this server. Try again in a few seconds.")
     try:
-        answer = _answer(folder.root, order, seconds)
+        answer = _answer(folder.root, request, seconds)
     finally:
         _slots.release()
     if answer.problem is not None:
@@ -75,12 +75,14 @@ def run_query(
     return QueryResult(_frame(answer), answer.more)
 
 
-def _answer(root: Path, order: QueryRequest, seconds: float) -> QueryAnswer:
-    """Run the order in a child process and read its answer.
+def _answer(root: Path, request: QueryRequest, seconds: float) -> QueryAnswer:
+    """Run the request in a child process and read its answer.
 
     The length of the answer is limited, because the child is not trusted.
     """
-    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}  # no token and no home folder
+    environment = {
+        name: os.environ[name] for name in _INHERITED if name in os.environ
+    }  # The child gets no token and no home folder.
     process = subprocess.Popen(
         children.command("sawtooth.analysis.store.sql_process"),
         stdin=subprocess.PIPE,
@@ -102,9 +104,9 @@ def _answer(root: Path, order: QueryRequest, seconds: float) -> QueryAnswer:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write(msgspec.json.encode(order))
+            process.stdin.write(msgspec.json.encode(request))
             process.stdin.close()
-            text = process.stdout.read(4 * MAX_ANSWER_BYTES)
+            text = process.stdout.read(4 * MAX_ANSWER_BYTES)  # A character has up to 4 bytes.
         except BrokenPipeError:
             text = b""
         finally:

@@ -1,4 +1,4 @@
-"""The process that runs a user's SQL: it reads one order and writes one answer.
+"""The process that runs a user's SQL: it reads one request and writes one answer.
 
 Start it with ``python -m sawtooth.analysis.store.sql_process``. There are three protections, each sufficient by itself:
 
@@ -65,25 +65,25 @@ class QueryAnswer(msgspec.Struct, frozen=True):
 
 
 def main() -> None:
-    """Answer the order on standard input."""
-    order = from_json(sys.stdin.buffer.read(), QueryRequest)
+    """Answer the request on standard input."""
+    request = from_json(sys.stdin.buffer.read(), QueryRequest)
     try:
-        answer = run(order)
+        answer = run(request)
     except MemoryError:
         answer = QueryAnswer(problem="The query ran out of memory. Query fewer rows or columns.")
     sys.stdout.buffer.write(msgspec.json.encode(answer))
 
 
-def run(order: QueryRequest) -> QueryAnswer:
-    """Run the order's statement and return its answer; this limits the process permanently."""
+def run(request: QueryRequest) -> QueryAnswer:
+    """Run the request's statement and return its answer; this limits the process permanently."""
     with contextlib.suppress(OSError, AttributeError):
         os.nice(5)  # Pages have priority.
-    con = _engine(order)
-    _limit_this_process(order.processor_seconds)
+    con = _engine(request)
+    _limit_this_process(request.processor_seconds)
     try:
-        if problem := refusal(con, order.sql):
+        if problem := refusal(con, request.sql):
             return QueryAnswer(problem=problem)
-        return _first_rows(con, order, _execute(con, order.sql))
+        return _first_rows(con, request, _execute(con, request.sql))
     except duckdb.Error as error:
         return QueryAnswer(problem=str(error).partition("\nTraceback")[0])
     except Exception as error:  # The answer may contain a type without a Python equivalent.
@@ -121,7 +121,7 @@ def refusal(con: duckdb.DuckDBPyConnection, sql: str) -> str | None:
     return None
 
 
-def _engine(order: QueryRequest) -> duckdb.DuckDBPyConnection:
+def _engine(request: QueryRequest) -> duckdb.DuckDBPyConnection:
     """Attach the files and lock the engine, so that it can reach nothing else."""
     con = duckdb.connect(
         ":memory:",
@@ -134,12 +134,12 @@ def _engine(order: QueryRequest) -> duckdb.DuckDBPyConnection:
             "temp_directory": "",
         },
     )
-    files = {RECORDING: order.recording, **({SUMS: order.sums} if order.sums else {}), DERIVED: order.derived}
+    files = {RECORDING: request.recording, **({SUMS: request.sums} if request.sums else {}), DERIVED: request.derived}
     for alias, path in files.items():
         con.execute(f"ATTACH '{path.replace(chr(39), chr(39) * 2)}' AS {alias} (READ_ONLY)")
     places = [f"{alias}.main" for alias in files]
-    if order.causes is not None:
-        lay_over(con, RECORDING, DERIVED, order.causes, RANKS, SUMS if order.sums else None)
+    if request.causes is not None:
+        lay_over(con, RECORDING, DERIVED, request.causes, RANKS, SUMS if request.sums else None)
         places.insert(0, RANKS)
     con.execute(f"SET search_path = '{','.join(places)}'")
     con.execute("SELECT 1.5").fetchall()  # Load Python's module for decimals now, because later no file can be opened.
@@ -172,17 +172,17 @@ def _limit_this_process(processor_seconds: int) -> None:
             resource.setrlimit(which, (value, value))
 
 
-def _first_rows(con: duckdb.DuckDBPyConnection, order: QueryRequest, columns: list[str]) -> QueryAnswer:
+def _first_rows(con: duckdb.DuckDBPyConnection, request: QueryRequest, columns: list[str]) -> QueryAnswer:
     types = [str(c[1]) for c in con.description]
     if len(columns) > MAX_COLUMNS:
         return QueryAnswer(problem=f"The answer has {len(columns):,} columns. The limit is {MAX_COLUMNS}.")
     rows: list[list[Cell]] = []
-    remaining_bytes = order.answer_bytes
+    remaining_bytes = request.answer_bytes
     while chunk := con.fetchmany(256):
         for row in chunk:
             cells = [_cell(value) for value in row]
             remaining_bytes -= sum(len(cell) if isinstance(cell, str) else 12 for cell in cells)
-            if len(rows) == order.rows or remaining_bytes < 0:
+            if len(rows) == request.rows or remaining_bytes < 0:
                 return QueryAnswer(columns, types, rows, more=True)
             rows.append(cells)
     return QueryAnswer(columns, types, rows)

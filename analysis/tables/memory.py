@@ -13,7 +13,7 @@ from sawtooth.analysis.queries import queries_of
 from sawtooth.analysis.store.rank_view import RankView
 
 _SQL = queries_of(__file__)
-BEFORE = "allocated before the recording began"
+ALLOCATED_BEFORE = "allocated before the recording began"
 MAX_POINTS = 2000  # Points of a drawn line. The reduction to this number keeps the peak.
 
 
@@ -21,8 +21,8 @@ MAX_POINTS = 2000  # Points of a drawn line. The reduction to this number keeps 
 class MemoryUse:
     """The history of a device's allocator.
 
-    ``time_ns`` is absolute. If the trace has only changes of the allocated bytes, earlier allocations are unknown and bytes are
-    ``relative``: to the start of the recording, or to the lowest level if usage falls below the start. ``reserved`` is empty if not
+    ``time_ns`` is absolute. If the trace has only changes of the allocated bytes, earlier allocations are unknown. Bytes are then
+    ``relative`` to the start of the recording, or to the lowest level if usage falls below the start. ``reserved`` is empty if not
     recorded.
     """
 
@@ -76,7 +76,7 @@ def memory_use(rank: RankView) -> MemoryUse | None:
     )
 
 
-def holders(rank: RankView, use: MemoryUse) -> pd.DataFrame:
+def operators_at_peak(rank: RankView, use: MemoryUse) -> pd.DataFrame:
     """Return the operators whose allocations are in use at the peak, largest first.
 
     Columns: operator, bytes, allocations (0 if unknown) and share (of the peak). Memory without a recorded allocation was
@@ -85,7 +85,7 @@ def holders(rank: RankView, use: MemoryUse) -> pd.DataFrame:
     rows = rank.frame(_SQL["holders"], peak=use.peak_ns).astype({"bytes": float})
     other_bytes = use.peak_bytes - float(rows["bytes"].sum())
     if other_bytes > 0:
-        rows.loc[len(rows)] = [BEFORE, other_bytes, 0]
+        rows.loc[len(rows)] = [ALLOCATED_BEFORE, other_bytes, 0]
     rows = rows.sort_values("bytes", ascending=False, ignore_index=True)
     return rows.assign(share=rows["bytes"] / use.peak_bytes if use.peak_bytes else 0.0)
 

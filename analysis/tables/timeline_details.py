@@ -123,12 +123,12 @@ def _with_condition(source: str, condition: str) -> str:
     return f"(SELECT * FROM {timeline_sums.SLICES[source]} WHERE id IN (SELECT {_ID[source]} FROM {table} WHERE {condition}))"
 
 
-def _stack(rank: RankView, at: dict[str, Any]) -> list[str]:
-    """Return the names of the Python calls around the start of ``at``, innermost first."""
+def _stack(rank: RankView, host_slice: dict[str, Any]) -> list[str]:
+    """Return the names of the Python calls around the start of ``host_slice``, innermost first."""
     if not rank.recording.rows("SELECT 1 FROM python_calls LIMIT 1"):
         return []
     origin = timeline.extent(rank.recording).start_ns
-    rows = _frame(rank, _SQL["stack"].format(most=MAX_STACK_FRAMES), thread=at["lane"], at=at["start"] + origin)
+    rows = _frame(rank, _SQL["stack"].format(most=MAX_STACK_FRAMES), thread=host_slice["lane"], at=host_slice["start"] + origin)
     return [str(name) for name in rows["name"]]
 
 

@@ -21,7 +21,7 @@ from sawtooth.ingest.errors import UsageError
 
 COLUMNS = 1024  # Columns of a tile. Two to four tiles fill a screen.
 MAX_SINGLE_SLICES = 3000  # With at most this many slices, a tile sends all individually; a screen shows about this number.
-MOST = 40_000  # Limit of individual slices of a tile. Only a damaged trace has more that are as long as a column.
+MAX_SLICES = 40_000  # Limit of individual slices of a tile. Only a damaged trace has more that are as long as a column.
 LEVELS = range(53)  # A column of 2^52 ns is 52 days.
 GAPS = "gaps"
 SOURCES = (*store.SLICES, GAPS)
@@ -133,6 +133,6 @@ class _Read:
     def slices(self, least_ns: int) -> pd.DataFrame:
         """Return the slices at least as long as ``least_ns`` that touch the tile."""
         tables = ("long_slices", "short_slices") if least_ns < self.cell else ("long_slices",)
-        parts = [self.recording.frame(_SQL[name].format(**self.places, least=least_ns, most=MOST)) for name in tables]
+        parts = [self.recording.frame(_SQL[name].format(**self.places, least=least_ns, most=MAX_SLICES)) for name in tables]
         filled = [part for part in parts if len(part)]
         return pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0] if filled else parts[0]

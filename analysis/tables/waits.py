@@ -10,7 +10,7 @@ from sawtooth.analysis.store.rank_view import RankView
 
 MAX_INTERVALS = 200  # Listed intervals, the longest first. In all known recordings, further ones take a few microseconds.
 # The places of this many longest intervals are summed; the rest of a long recording is a few percent of its lost time.
-WEIGHED = 20_000
+MAX_WEIGHED_INTERVALS = 20_000
 MARGIN_SHARE = 0.6  # Margin on each side when the timeline shows an interval, as a share of its length.
 
 _SQL = queries_of(__file__)
@@ -48,4 +48,4 @@ def main_locations(rank: RankView) -> pd.DataFrame:
     Columns: cause (the owner, for exposed copies and communication without a cause), place (a Python call, else an operator, else
     a runtime call), ms per step there, its share of the cause (0 to 1), and python_call_id of its longest interval, if known.
     """
-    return rank.frame(_SQL["places"], divisor=rank.step_divisor, weighed=WEIGHED)
+    return rank.frame(_SQL["places"], divisor=rank.step_divisor, weighed=MAX_WEIGHED_INTERVALS)

@@ -21,16 +21,17 @@ WITHOUT_COPIES = "gr_active_pct"
 # Share of busy time. With more copies, GPM is used: it does not count copies, but undercounts short bursts.
 COPIES_SHARE = 0.05
 # Ratio of the counters' scatters from which GPM is used. NVML updates every 0.2 s and scatters if the load comes in bursts.
-STEADIER = 2.0
+STEADY_RATIO = 2.0
 MIN_SAMPLES = 10  # Fewer utilization windows (1/6 to 1 s each) do not represent a run.
 MIN_UTIL_PCT = 1.0  # Utilization has whole percents. Below 1 %, rounding alone changes the step time by half.
-KERNELS = 0.05  # Relative error of the step time of a GPU that never waits: the run's kernels differ from the profiled ones.
+# Relative error of the step time of a GPU that never waits: the run's kernels differ from the profiled ones.
+KERNEL_TIME_ERROR = 0.05
 # Error as a share of the waiting time, over ENOUGH_S of training: short bursts are counted inexactly, and the host's speed drifts.
-HOST = 0.06
+HOST_TIME_ERROR = 0.06
 FREQUENT_S, ENOUGH_S = 0.25, 4.0  # Seconds between samples (5 Hz with jitter), and seconds of training.
 BOUND_ERROR = 0.08  # Relative error of the lower bound for ranks that wait for each other.
 ROUNDING_PCT = 0.3  # Percentage points. The driver rounds utilization to whole percents.
-SUSTAINED = 1.08  # Under a power cap, the run's kernels may take longer than the profiled ones by this factor.
+POWER_CAP_FACTOR = 1.08  # Under a power cap, the run's kernels may take longer than the profiled ones by this factor.
 NO_COLLECTIVES = 0.01  # Share of kernel time. With less communication, waits for other ranks do not matter.
 NAMES = {COUNTS_KERNELS: "NVML utilization", WITHOUT_COPIES: "GPU activity (GPM)"}
 
@@ -70,7 +71,7 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence |
             )
         low, high = min(low, by_other), max(high, by_other)
     if sampled.capped:
-        high = max(high, step * (1 + ((high / step - 1) ** 2 + (SUSTAINED - 1) ** 2) ** 0.5))
+        high = max(high, step * (1 + ((high / step - 1) ** 2 + (POWER_CAP_FACTOR - 1) ** 2) ** 0.5))
         notes.append("The power cap lowered the clocks, so the run's kernels may take longer than the profiled ones.")
     return StepTimeEvidence("telemetry", step, low, high, tuple(notes))
 
@@ -97,7 +98,7 @@ def far_steadier(activity: Mean, util: Mean) -> bool:
 
     GPM covers all of the time, NVML samples parts of it. If NVML scatters much more, the load has a period close to NVML's own.
     """
-    return _scatter(util) > STEADIER * _scatter(activity)
+    return _scatter(util) > STEADY_RATIO * _scatter(activity)
 
 
 def _scatter(mean: Mean) -> float:
@@ -105,16 +106,16 @@ def _scatter(mean: Mean) -> float:
 
 
 def interval(
-    work: StepWork, mean: Mean, period_s: float, in_part_ns: float, *, kernels: float = KERNELS
+    work: StepWork, mean: Mean, period_s: float, in_part_ns: float, *, kernels: float = KERNEL_TIME_ERROR
 ) -> tuple[float, float]:
     """Return the ends of the 90 % interval as shares of the step time.
 
     Independent errors are added in quadrature. The scatter of utilization (``mean``) is measured. Two other errors do not show in
-    it: ``kernels``, and the host's error, which is HOST times the share in which the GPU waits.
+    it: ``kernels``, and the host's error, which is HOST_TIME_ERROR times the share in which the GPU waits.
     """
     resident = work.resident_ns
     seen_s = mean.seconds * min(FREQUENT_S / period_s, 1.0)
-    waits = HOST * (1 - mean.value / 100) * max(ENOUGH_S / seen_s, 1.0) ** 0.5
+    waits = HOST_TIME_ERROR * (1 - mean.value / 100) * max(ENOUGH_S / seen_s, 1.0) ** 0.5
     copies = in_part_ns / 2 / (resident + in_part_ns / 2)
     dispatch, graphs = work.dispatched / resident, work.in_graphs / resident
     common = (kernels, waits, ROUNDING_PCT / mean.value, copies)

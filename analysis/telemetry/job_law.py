@@ -24,7 +24,7 @@ from sawtooth.analysis.telemetry.dispatch_law import (
     COUNTS_KERNELS,
     MIN_SAMPLES,
     NAMES,
-    SUSTAINED,
+    POWER_CAP_FACTOR,
     WITHOUT_COPIES,
     far_steadier,
     interval,
@@ -39,7 +39,7 @@ MAX_UNKNOWN = 4  # GPUs without a known device. Their 24 possible orders are tri
 # Upper bound of the waiting time, as a multiple of the replayed value. Replays without the profiler use it too.
 MAX_IN_TURN = 1.6
 STEP_TIME_ERROR = 0.08  # Relative error of the step time: the replay does not contain all waits of the rank with the most work.
-ROUNDS = 20  # Most iterations until step time and waiting time agree. Each one changes them less.
+MAX_ITERATIONS = 20  # Most iterations until step time and waiting time agree. Each one changes them less.
 MAX_SAMPLE_DISTANCE = 1.5  # Sampling periods. Samples of two GPUs with a larger distance do not count as one moment.
 
 F64 = NDArray[np.float64]
@@ -72,7 +72,7 @@ class _Moments(NamedTuple):
         It is at most the time that the other GPUs were idle.
         """
         waited_ns = 0.0
-        for _ in range(ROUNDS if in_turn_ns > 0 else 0):
+        for _ in range(MAX_ITERATIONS if in_turn_ns > 0 else 0):
             step_ns = (own_ns + waited_ns) / self.mean.value * 100
             share = weighted_mean(self.times, np.minimum(in_turn_ns / step_ns * 100, self.spare), self.part)
             waited_ns = min((share or 0.0) * step_ns / 100, in_turn_ns)
@@ -117,7 +117,7 @@ def by_utilization(
     most_waited_ns = max(MAX_IN_TURN * waited_ns, in_turn_ns)
     high = max((largest.occupied_ns + most_waited_ns) / value / 1e4 * high_factor for value, _, high_factor in ends)
     if any(t.capped for t in orders[0]):
-        high *= SUSTAINED
+        high *= POWER_CAP_FACTOR
     mean = measured[0].mean
     by_turns = (
         f" Of each step, {in_words(waited_ns / 1e6)} is waiting, because the ranks delay each other in turn."

@@ -21,7 +21,7 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import QUANTITIES
 from sawtooth.ingest.quantities.throttling import HOLDING_BITS, holding_reasons
 
-STRETCHES = 10  # The lowest stretch covers a tenth of the samples.
+STRETCH_PARTS = 10  # The lowest stretch covers a tenth of the samples.
 MIN_STRETCH_SAMPLES = 5  # The mean of a stretch with fewer samples is mostly noise.
 TROUGH_RATIO = 0.8  # A stretch above this share of the mean level is not a trough.
 MAX_POINTS = 2000  # Points of a line. A screen has about 1,500 pixels, and the browser draws 4,000 points in 40 ms.
@@ -268,7 +268,7 @@ def lowest_stretch(telemetry: TelemetrySeries, column: str) -> tuple[TimelineSpa
     None if there are too few samples or if the mean is hardly below the overall mean.
     """
     rows = telemetry.samples[telemetry.samples[column].notna()]
-    value, count = rows[column].to_numpy(np.float64), len(rows) // STRETCHES
+    value, count = rows[column].to_numpy(np.float64), len(rows) // STRETCH_PARTS
     if count < MIN_STRETCH_SAMPLES:
         return None
     means = np.convolve(value, np.full(count, 1 / count), mode="valid")

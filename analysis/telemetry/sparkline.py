@@ -18,7 +18,7 @@ POINTS = 240  # A thumbnail has one point for each of its pixels.
 
 # A panorama has one cell for about 1.4 pixels of a laptop's page. A minute at 10 Hz then shows each sample, like the page Telemetry.
 CELLS = 600
-COVERED = 0.5  # Share of a cell that samples must cover. Else the cell is a telemetry gap.
+MIN_CELL_COVERAGE = 0.5  # Share of a cell that samples must cover. Else the cell is a telemetry gap.
 
 
 def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float, float | None]]:
@@ -46,7 +46,7 @@ def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float
     mean = np.diff(summed) / np.maximum(weight, 1.0)
     at = (edges - times[0]) / (times[-1] - times[0])
     return [
-        (round(float(a), 5), round(float(b), 5), round(float(m), 1) if w >= COVERED * n else None)
+        (round(float(a), 5), round(float(b), 5), round(float(m), 1) if w >= MIN_CELL_COVERAGE * n else None)
         for a, b, m, w, n in zip(at[:-1], at[1:], mean, weight, length, strict=True)
         if n > 0
     ]

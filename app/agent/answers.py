@@ -209,7 +209,7 @@ def report_of(result: RunResult) -> RunReport:
             PlannedChange(p.rule, p.before_ms, p.predicted_step_ms, p.predicted_low_ms, p.predicted_high_ms)
             for p in result.plan
         ],
-        not_checked={each.rule: each.because for each in result.not_checked},
+        not_checked={rule_not_checked.rule: rule_not_checked.because for rule_not_checked in result.not_checked},
         warnings=[*(check.sentence for check in result.failed), *(d.sentence for d in result.diagnostics[:MAX_DIAGNOSTICS])],
     )
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from sawtooth.app.agent import answers
 from sawtooth.app.agent.tools import Tools
 from sawtooth.app.format import clean
-from sawtooth.app.jobs.ingest_files import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import files_of, ingest_into_runs
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.ingest.errors import SawtoothError, UsageError
 from sawtooth.ingest.runs.manifests import add_tags
@@ -50,7 +50,7 @@ def from_paths(tools: Tools) -> Callable[..., answers.IngestedRuns]:
                 raise UsageError(f"{text} contains neither a trace nor telemetry.")
             files += files_at_path
         _check_count(files)
-        ingested = bring_in(tools.library.folder, files, name=name or None, tolerant=True)
+        ingested = ingest_into_runs(tools.library.folder, files, name=name or None, tolerant=True)
         run_ids = [run.id for run in ingested.runs]
         for run_id in run_ids if tags else []:
             add_tags(tools.library.folder, run_id, _clean_tags(tags))

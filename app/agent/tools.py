@@ -100,9 +100,9 @@ class Tools:
         """
         recordings = result.manifest.recordings
         if rank is not None:
-            recording_id = next((each.id for each in result.manifest.traces if each.rank == rank), None)
+            recording_id = next((trace.id for trace in result.manifest.traces if trace.rank == rank), None)
             if recording_id is None:
-                ranks = ", ".join(str(each.rank) for each in result.manifest.traces if each.rank is not None)
+                ranks = ", ".join(str(trace.rank) for trace in result.manifest.traces if trace.rank is not None)
                 raise NotFoundError(f"This run has no trace of rank {rank}. It has: {ranks or 'one trace without a rank'}.")
             return recording_id
         if result.lead is not None:
@@ -116,7 +116,9 @@ class Tools:
         result = self.result(run)
         by_slug = {each.rule: (number, each) for number, each in numbered(result)}
         if finding not in by_slug:
-            why = next((each.because for each in result.not_checked if each.rule == finding), None)
+            why = next(
+                (rule_not_checked.because for rule_not_checked in result.not_checked if rule_not_checked.rule == finding), None
+            )
             missing = f" It was not checked: {why}" if why else f" It has: {', '.join(by_slug) or 'none'}."
             raise NotFoundError(f"This run has no finding {finding[:80]!r}.{missing}")
         number, check = by_slug[finding]
@@ -139,7 +141,7 @@ class Tools:
         lead = result.lead
         if lead is None:
             return []
-        starts = [start for start, _ in finding.places] or [row["start_ns"] for row in finding.evidence if row.get("start_ns")]
+        starts = [start for start, _ in finding.spans] or [row["start_ns"] for row in finding.evidence if row.get("start_ns")]
         with self.library.open(lead.recording_id) as recording:
             lines = [user_stack(recording, lead.device, int(start))[-1:] for start in starts[:MAX_STACKS]]
             ordered = _most_frequent(line for stack in lines for line in stack)

@@ -27,7 +27,7 @@ from sawtooth.ingest.telemetry.session import is_session_id
 IDLE_SECONDS = 20  # If no packet of a batch arrives for this time, its sender has disconnected.
 BODY_SECONDS = 60  # At 140 kbit/s, 1 MiB takes this long.
 BATCHES_PER_SECOND = 40  # 40 MB/s after a disconnection. A sampler usually sends two batches per second.
-BURST = 80  # A sampler may send the batches of two seconds at once.
+MAX_BURST = 80  # A sampler may send the batches of two seconds at once.
 CRC = re.compile(r"[0-9a-fA-F]{8}")
 
 
@@ -36,7 +36,7 @@ class BatchRateLimit:
 
     MAX_SESSIONS = 4096  # Sessions whose batches are counted.
 
-    def __init__(self, rate: float = BATCHES_PER_SECOND, burst: float = BURST) -> None:
+    def __init__(self, rate: float = BATCHES_PER_SECOND, burst: float = MAX_BURST) -> None:
         self.rate, self.burst = rate, burst
         self._left: dict[str, tuple[float, float]] = {}
 

@@ -173,7 +173,7 @@ def _occurrences(request: Request) -> Response:
         raise UsageError("This run has no such finding.")
     with opened(request) as rank:
         origin = timeline.extent(rank.recording).start_ns
-        longest = sorted(finding.places, key=lambda place: place[0] - place[1])[:MAX_OCCURRENCES]
+        longest = sorted(finding.spans, key=lambda place: place[0] - place[1])[:MAX_OCCURRENCES]
         places = [(start - origin, end - origin) for start, end in sorted(longest)]
         places = places or tables.occurrences(rank, finding.explains.causes, MAX_OCCURRENCES)
     return json({"places": places})

@@ -21,11 +21,11 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
     length_s = (fleet.end_ns - fleet.start_ns) / 1e9
     _, unit_s, unit = next(entry for entry in UNITS if length_s >= entry[0])
     count = len(first_rows[0].cells)
-    at = [length_s / unit_s * (cell + 0.5) / count for cell in range(count)]
+    times = [length_s / unit_s * (cell + 0.5) / count for cell in range(count)]
     labels = [row.label for row in first_rows]
     figure = go.Figure(
         go.Heatmap(
-            x=at,
+            x=times,
             y=labels,
             z=[row.cells for row in first_rows],
             zmin=0,

@@ -8,12 +8,12 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, time_unit, with_layout
-from sawtooth.app.charts.poster_bars import LETTER, BarSegment, StepBar
+from sawtooth.app.charts.poster_bars import LETTER_SHARE, BarSegment, StepBar
 from sawtooth.app.theme import MUTED, PAGE, Colour, colour_of_quantity, mix
 
-HOLDERS = 12  # Parts of the peak that are drawn one by one: narrower ones would be thin lines.
+MAX_DRAWN_PARTS = 12  # Parts of the peak that are drawn one by one: narrower ones would be thin lines.
 NUMBERED_FROM = 0.07  # Share of the peak: a wider piece has room for its number in the table, also on a narrow page.
-EDGES = 6  # Letters: the number, and the room around a name.
+MARGIN_LETTERS = 6  # Letters: the number, and the room around a name.
 MOSTLY_USED = 0.85  # Share of the memory: above this, the rest of the bar has no room for words.
 USED = colour_of_quantity("mem_used_bytes")  # The same colour as for memory in telemetry.
 # A paler colour for every second part, so that neighbours in a bar can be distinguished.
@@ -73,15 +73,17 @@ def over_time(rows: pd.DataFrame, title: str, steps: list[tuple[float, float]], 
 def holders(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
     """Return the operators that hold the peak as pieces of a bar: the largest by name, the rest as one."""
     pieces = []
-    for i, row in enumerate(rows.head(HOLDERS).to_dict("records")):
+    for i, row in enumerate(rows.head(MAX_DRAWN_PARTS).to_dict("records")):
         name, size = fmt.clean(str(row["operator"]), 40), fmt.memory(row["bytes"])
         place = str(i + 1) if row["share"] >= NUMBERED_FROM else ""
-        label = f"{i + 1}  {name} {size}" if row["share"] >= LETTER * (len(name) + len(size) + EDGES) else place
+        label = f"{i + 1}  {name} {size}" if row["share"] >= LETTER_SHARE * (len(name) + len(size) + MARGIN_LETTERS) else place
         hint, colour = f"{name}: {size}, {fmt.share(row['share'])}", (USED, PALER)[i % 2].on(dark)
         pieces.append(BarSegment(hint, label, 1000 * row["share"], colour, "", number=place))
-    rest = float(rows["share"].iloc[HOLDERS:].sum())
+    rest = float(rows["share"].iloc[MAX_DRAWN_PARTS:].sum())
     if rest > 0:
-        pieces.append(BarSegment(f"{len(rows) - HOLDERS} others: {fmt.share(rest)}", "", 1000 * rest, MUTED.on(dark), ""))
+        pieces.append(
+            BarSegment(f"{len(rows) - MAX_DRAWN_PARTS} others: {fmt.share(rest)}", "", 1000 * rest, MUTED.on(dark), "")
+        )
     return pieces
 
 
@@ -91,7 +93,7 @@ def of_the_gpu(peak_bytes: float, capacity_bytes: float, *, dark: bool) -> StepB
     used = f"{fmt.memory(peak_bytes)} in use"
     piece = BarSegment(
         f"{fmt.share(share)} of the GPU's memory",
-        used if share >= LETTER * (len(used) + EDGES) else "",
+        used if share >= LETTER_SHARE * (len(used) + MARGIN_LETTERS) else "",
         1.0,
         USED.on(dark),
         "",

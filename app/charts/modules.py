@@ -12,7 +12,7 @@ from sawtooth.app.theme import ACCENT, CAUSES, MUTED, UNKNOWN, ink_on, mix
 
 MIN_DRAWN_SHARE = 0.004  # Share of a step's GPU time: narrower modules would be lines without a name.
 MAX_MODULES = 300  # Modules in each picture: the browser needs a second for more.
-HALF = 0.5  # Share of A's time: a larger change has the same colour as this one.
+FULL_COLOUR_CHANGE = 0.5  # Share of A's time: a larger change has the same colour as this one.
 ROOT = "step"
 
 
@@ -57,9 +57,9 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     with_layout(figure, 320)
     figure.update_layout(uniformtext={"minsize": 10, "mode": "hide"}, margin={"l": 0, "r": 0, "t": 4, "b": 0})
     legend = (
-        LegendEntry("half the time in B, or less", _change_colour(-HALF, dark)),
+        LegendEntry("half the time in B, or less", _change_colour(-FULL_COLOUR_CHANGE, dark)),
         LegendEntry("the same", _change_colour(0.0, dark)),
-        LegendEntry("1.5 × the time in B, or more", _change_colour(HALF, dark)),
+        LegendEntry("1.5 × the time in B, or more", _change_colour(FULL_COLOUR_CHANGE, dark)),
     )
     table = rows.assign(change_ms=rows["ms_b"] - rows["ms_a"]).sort_values("own_change_ms", key=abs, ascending=False)
     columns = {
@@ -88,9 +88,9 @@ def difference_title(rows: pd.DataFrame) -> str:
 
 
 def _change_colour(share: float, dark: bool) -> str:
-    """Return the colour of a change from A: blue for less, grey for none, warm for more; full at HALF."""
+    """Return the colour of a change: blue for less, warm for more, full at FULL_COLOUR_CHANGE."""
     end = ACCENT.on(dark) if share < 0 else CAUSES["data_wait"].on(dark)
-    return mix(UNKNOWN.on(dark), end, min(abs(share) / HALF, 1.0))
+    return mix(UNKNOWN.on(dark), end, min(abs(share) / FULL_COLOUR_CHANGE, 1.0))
 
 
 def _key(module: object) -> str:

@@ -18,9 +18,9 @@ from sawtooth.app.charts.waterfall import WaterfallBar, change_with_arrow
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
 NAMED_FROM = 0.01  # Share of the step: a narrower part shows its name only on hover.
-LETTER = 0.0078  # Share of the bar: width of a letter on a laptop's page. A part with less room is named below the bar.
-NARROW_LETTER = 0.035  # The same on a narrow page, whose bars are a third as long.
-EDGES = 3  # Letters: room around a number, so that it is not cut off.
+LETTER_SHARE = 0.0078  # Share of the bar: width of a letter on a laptop's page. A part with less room is named below the bar.
+NARROW_LETTER_SHARE = 0.035  # The same on a narrow page, whose bars are a third as long.
+MARGIN_LETTERS = 3  # Letters: room around a number, so that it is not cut off.
 MAX_NUMBERED_BARS = 6  # Bars: with more, the same numbers in each bar would be noise.
 MIN_BAR_SHARE = 0.004  # Share of the longer step: smaller changes are added up as one, so that the sum remains exact.
 
@@ -189,15 +189,15 @@ def _segment_with_number(colour: Colour, ms: float, share: float, dark: bool, *,
     number = fmt.duration_ms(ms)
     label = narrow = ""
     if shown:
-        label = next((t for t in (f"{colour.label} {number}", number) if share >= LETTER * (len(t) + EDGES)), "")
-        narrow = number if share >= NARROW_LETTER * len(number) else ""
+        label = next((t for t in (f"{colour.label} {number}", number) if share >= LETTER_SHARE * (len(t) + MARGIN_LETTERS)), "")
+        narrow = number if share >= NARROW_LETTER_SHARE * len(number) else ""
     return BarSegment(
         f"{colour.label}: {number}", label, round(1000 * share, 1), colour.on(dark), colour.texture, number=narrow
     )
 
 
 def _if_room(label: str, share: float) -> str:
-    return label if share >= LETTER * len(label) else ""
+    return label if share >= LETTER_SHARE * len(label) else ""
 
 
 def unlabelled(bars: Sequence[StepBar]) -> list[BarSegment]:
@@ -250,7 +250,7 @@ def both_steps(
 def _with_time(piece: BarSegment, ms: float, longest: float) -> BarSegment:
     """Return a part with its time alone as the label, if its name does not fit; the legend has the name."""
     time = fmt.duration_ms(ms)
-    return replace(piece, label=piece.label or (time if ms >= LETTER * (len(time) + EDGES) * longest else ""))
+    return replace(piece, label=piece.label or (time if ms >= LETTER_SHARE * (len(time) + MARGIN_LETTERS) * longest else ""))
 
 
 def named_once(drawn: Sequence[StepBar], bars: Sequence[WaterfallBar], *, dark: bool) -> list[BarSegment]:

@@ -128,7 +128,7 @@ MIN_RANGE = 0.1  # Share of the largest value: a smaller range gets no strong co
 MARGIN_BELOW = 0.15  # Share of the range: added below the smallest value, so that it is not white.
 LONG_STEP_RATIO = 1.5  # Times the usual step: the text mentions a longer longest step.
 UNDER_TEXT = 0.45  # Mix of a colour with the page's colour: black on white and white on black remain readable on it.
-SPREAD = 0.03  # Share of the median: rows that differ by less count as equal.
+EQUAL_ROWS_SPREAD = 0.03  # Share of the median: rows that differ by less count as equal.
 
 
 def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
@@ -218,7 +218,7 @@ def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
     means = rows.groupby("label", sort=False)[measure].mean()
     usual = float(means.median())
     what = "waits" if measure == "wait_ms" else "takes by itself"
-    if means.max() - means.min() <= SPREAD * float((rows["own_ms"] + rows["wait_ms"]).mean()):
+    if means.max() - means.min() <= EQUAL_ROWS_SPREAD * float((rows["own_ms"] + rows["wait_ms"]).mean()):
         return f"In the profile all {what.replace('waits', 'wait').replace('takes', 'take')} about equally long: {fmt.duration_ms(usual)} of a step"
     if measure == "wait_ms" and len(means) > 2:
         least = means.idxmin()

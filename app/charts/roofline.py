@@ -18,11 +18,11 @@ from sawtooth.app.charts.base import Chart, LegendEntry, with_layout
 from sawtooth.app.charts.rankings import short_name
 from sawtooth.app.theme import MUTED, OWNERS, PAGE
 
-LABELLED = 5  # Numbered points: more would overlap.
-POINTS = 400  # Drawn operators, largest opportunity first. The table has all of them.
+MAX_LABELLED = 5  # Numbered points: more would overlap.
+MAX_POINTS = 400  # Drawn operators, largest opportunity first. The table has all of them.
 AXIS_MARGIN_FACTOR = 4.0  # Factor by which the axes extend beyond the points, so that the slope and the ridge remain visible.
 MAX_DECADES_WITH_MINOR_TICKS = 2.2  # Powers of ten on an axis: with fewer, they alone would give one or two tick labels.
-HEIGHT = 350
+HEIGHT_PX = 350
 MAX_PX, NAMED_PX = 32, 24  # Diameters: of the longest operator's dot, and at least of a dot with a number in it.
 LINE, WIDTH = 17, 480  # Pixels: the height of a number, and the approximate width of a figure.
 MIN_TIME_SHARE = 0.001  # Share of the operators' time: dots of shorter operators would only hide others.
@@ -65,7 +65,7 @@ def roofline(
     )
     if len(moving) or not figures:  # if no operator multiplies, there is only the roof of the memory
         figures.append(_draw_moving(moving, bandwidth, longest, dark, unit))
-    named = drawn_rows.head(LABELLED)
+    named = drawn_rows.head(MAX_LABELLED)
     alt = f"{title}. Roofline: " + "; ".join(
         f"{fmt.clean(str(row['name']), 40)} {fmt.share(row['attained_share'])} attained" for row in named.to_dict("records")
     )
@@ -86,7 +86,7 @@ def largest(rows: pd.DataFrame) -> list[tuple[str, ...]]:
             f"{place}  {named(row)}", fmt.duration_ms(row["ms"]),
             fmt.duration_ms(row["opportunity_ms"]), fmt.share(row["attained_share"]),
         )
-        for place, row in enumerate(_drawn_operators(rows).head(LABELLED).to_dict("records"), 1)
+        for place, row in enumerate(_drawn_operators(rows).head(MAX_LABELLED).to_dict("records"), 1)
     ]  # fmt: skip
 
 
@@ -97,12 +97,12 @@ def named(row: Mapping[Any, Any]) -> str:
 
 def _drawn_operators(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the operators that get a dot, largest opportunity first."""
-    return rows[rows["ms"] >= MIN_TIME_SHARE * rows["ms"].sum()].head(POINTS)
+    return rows[rows["ms"] >= MIN_TIME_SHARE * rows["ms"].sum()].head(MAX_POINTS)
 
 
 def _draw_moving(rows: pd.DataFrame, bandwidth: float, longest: float, dark: bool, unit: str) -> go.Figure:
     """Draw operators that only move data: bandwidth against time, below the memory's bandwidth."""
-    figure, peak = with_layout(go.Figure(), HEIGHT), bandwidth / 1e9
+    figure, peak = with_layout(go.Figure(), HEIGHT_PX), bandwidth / 1e9
     left, right = (float(rows["ms"].min()) / 2, float(rows["ms"].max()) * 2) if len(rows) else (0.05, 2.0)
     low, high = (float(rows["gb_per_s"].min()), float(rows["gb_per_s"].max())) if len(rows) else (peak / 100, peak)
     # Data from a cache can exceed the memory's bandwidth.
@@ -129,7 +129,7 @@ def _draw_multiplying(
     dark: bool,
 ) -> go.Figure:
     """Draw operators that multiply: rate against intensity, below bandwidth and peak."""
-    figure, highest = with_layout(go.Figure(), HEIGHT), max(peaks.values(), default=0.0)
+    figure, highest = with_layout(go.Figure(), HEIGHT_PX), max(peaks.values(), default=0.0)
     ridges = [peak * 1e12 / bandwidth for peak in peaks.values()]
     intensities = [*rows["intensity"], *ridges, *(peak * 1e12 / bandwidth for peak in unused.values())] or [1.0, 1000.0]
     low, high = min(intensities) / AXIS_MARGIN_FACTOR, max(intensities) * AXIS_MARGIN_FACTOR
@@ -199,7 +199,7 @@ def _dots(
     """Draw operators as dots by two ``columns`` on logarithmic axes, the first ones with numbers."""
     compute, memory = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
     size = np.clip(6 + (MAX_PX - 6) * np.sqrt(rows["ms"].to_numpy(float) / max(longest, 1e-12)), 6, MAX_PX)
-    named = (rows["place"] <= LABELLED).to_numpy(bool)
+    named = (rows["place"] <= MAX_LABELLED).to_numpy(bool)
     # The last dots are drawn on top, so that the numbered ones are not hidden.
     order = np.argsort(named, kind="stable")
     drawn = rows.iloc[order]
@@ -220,7 +220,7 @@ def _dots(
     numbered = rows[named]
     places = [np.log10(numbered[column].to_numpy(float)) for column in columns]
     across, up = ((at - low) / (high - low) for at, (low, high) in zip(places, ranges, strict=True))
-    for place, x, y, shift in zip(numbered["place"], *places, shifts(across * WIDTH, up * HEIGHT), strict=True):
+    for place, x, y, shift in zip(numbered["place"], *places, shifts(across * WIDTH, up * HEIGHT_PX), strict=True):
         figure.add_annotation(
             text=f"<b>{place}</b>", x=x, y=y, yshift=shift, showarrow=False, font={"size": 11}, bgcolor=PAGE.on(dark), borderpad=0
         )  # fmt: skip

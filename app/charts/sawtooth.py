@@ -13,13 +13,13 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, time_unit, with_layout
-from sawtooth.app.charts.telemetry import FAINT, UTILIZATION, seconds
-from sawtooth.app.charts.telemetry_bands import faint, period
+from sawtooth.app.charts.telemetry import BACKGROUND_OPACITY, UTILIZATION, seconds
+from sawtooth.app.charts.telemetry_bands import period, with_opacity
 from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 HEIGHT_PX = 210
-TOP = 118.0  # Percent: room above a full period for its label.
+AXIS_TOP_PCT = 118.0  # Percent: room above a full period for its label.
 
 
 def signal(
@@ -47,9 +47,9 @@ def signal(
             mode="lines",
             name=BY_COLUMN[name].label,
             line={"shape": "vh", "width": 1.6 if name == column else 1, "color": colour},
-            opacity=1 if name == column else FAINT,
+            opacity=1 if name == column else BACKGROUND_OPACITY,
             fill="tozeroy" if name == column else None,
-            fillcolor=faint(colour) if name == column else None,
+            fillcolor=with_opacity(colour) if name == column else None,
             connectgaps=False,
             hovertemplate="%{y:.3~g}",
         )
@@ -58,7 +58,7 @@ def signal(
         _period(figure=figure, telemetry=telemetry, tooth=sawtooth, column=column, origin_ns=origin_ns, dark=dark)
     with_layout(figure, HEIGHT_PX)
     figure.update_layout(hovermode="x unified")
-    figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
+    figure.update_yaxes(range=[0, AXIS_TOP_PCT], tickvals=[0, 50, 100], title={"text": "%"})
     end_s = float(seconds(np.array([telemetry.span.end_ns]), origin_ns)[0])
     figure.update_xaxes(range=[0, end_s], ticksuffix=" s", zeroline=False)
     table = telemetry.samples[["time_ns", *dict.fromkeys(drawn_columns)]].assign(
@@ -73,7 +73,7 @@ def signal(
         columns={"time_s": "Time, s", **{c: BY_COLUMN[c].label for c in dict.fromkeys(drawn_columns)}},
         metrics=("nvml_gpu_util_mean",),
         method="Only the steady part of the recording, outside start, profile and end. A sample describes the window that ends at its time.",
-        legend=(*legend, *([LegendEntry("every second profiled step", faint(MUTED.on(dark)))] if steps else [])),
+        legend=(*legend, *([LegendEntry("every second profiled step", with_opacity(MUTED.on(dark)))] if steps else [])),
     )
 
 
@@ -121,7 +121,7 @@ def folded_chart(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, da
     figure = go.Figure()
     figure.add_scatter(x=at, y=table["p90"], mode="lines", line={"width": 0}, hoverinfo="skip")
     figure.add_scatter(
-        x=at, y=table["p10"], mode="lines", line={"width": 0}, fill="tonexty", fillcolor=faint(colour), hoverinfo="skip"
+        x=at, y=table["p10"], mode="lines", line={"width": 0}, fill="tonexty", fillcolor=with_opacity(colour), hoverinfo="skip"
     )
     figure.add_scatter(
         x=at,
@@ -131,7 +131,7 @@ def folded_chart(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, da
         hovertemplate=f"%{{x:.3~g}} {unit.name} after the rise: %{{y:.0f}} %<extra></extra>",
     )
     with_layout(figure, HEIGHT_PX)
-    figure.update_yaxes(range=[0, TOP], tickvals=[0, 50, 100], title={"text": "%"})
+    figure.update_yaxes(range=[0, AXIS_TOP_PCT], tickvals=[0, 50, 100], title={"text": "%"})
     figure.update_xaxes(ticksuffix=f" {unit.name}", zeroline=True, title={"text": "time after the rise"})
     title = f"One period takes {fmt.duration_ns(tooth.period_s * 1e9)}"
     if tooth.duty is not None and tooth.middle is not None:
@@ -151,6 +151,6 @@ def folded_chart(telemetry: TelemetrySeries, column: str, tooth: Sawtooth, *, da
         method="The periods of the steady part are aligned where the signal rises through the middle of its range, because a loop's period varies.",
         legend=(
             LegendEntry(f"{BY_COLUMN[column].label}, median", colour),
-            LegendEntry("10th to 90th percentile", faint(colour)),
+            LegendEntry("10th to 90th percentile", with_opacity(colour)),
         ),
     )

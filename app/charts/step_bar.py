@@ -16,7 +16,7 @@ from sawtooth.app.theme import colour_of, ink_on, place_of
 
 LABEL_FROM = 0.08  # Share of the longer bar from which a part is wide enough for its time at 800 px.
 NAME_FROM = 0.3  # Share from which a part also has room for its name.
-ROWS = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
+COLUMN_NAMES = {"recorded": "as profiled", "unprofiled": "without the profiler, ≈"}
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
 _COLUMNS = {"column": "Column", "part": "Part", "ms": "ms per step", "share": "Share of the step"}
 
@@ -44,7 +44,7 @@ def chart(
     for key in order:
         parts_here = {name: next((p for p in columns[name] if (p.owner, p.cause) == key), None) for name in rows}
         figure.add_bar(
-            y=[ROWS[name] for name in rows],
+            y=[COLUMN_NAMES[name] for name in rows],
             x=[part.ms if (part := parts_here[name]) else 0.0 for name in rows],
             orientation="h",
             name=names.get(key[1] or "") or colour_of(*key).label,
@@ -63,10 +63,12 @@ def chart(
     figure.update_yaxes(autorange="reversed", ticksuffix="  ", showgrid=False, visible=len(rows) > 1, automargin=True)
     figure.update_xaxes(title={"text": unit}, range=[0, longest], zeroline=False)
     table = pd.DataFrame(
-        [(ROWS[n], label(p, names), p.ms, p.share) for n in rows for p in columns[n]], columns=["column", "part", "ms", "share"]
+        [(COLUMN_NAMES[n], label(p, names), p.ms, p.share) for n in rows for p in columns[n]],
+        columns=["column", "part", "ms", "share"],
     )
     alt = f"{title} " + "; ".join(
-        f"{ROWS[n]}: " + ", ".join(f"{label(p, names)} {fmt.duration_ms(p.ms)} ({fmt.share(p.share)})" for p in columns[n])
+        f"{COLUMN_NAMES[n]}: "
+        + ", ".join(f"{label(p, names)} {fmt.duration_ms(p.ms)} ({fmt.share(p.share)})" for p in columns[n])
         for n in rows
     )
     return Chart(

@@ -12,10 +12,10 @@ from markupsafe import Markup
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import ACCENT, MUTED, PAGE, Colour, ink_on, luminance
 
-WIDTH = 920  # Px: the width of a notebook's output on a laptop.
+WIDTH_PX = 920  # Px: the width of a notebook's output on a laptop.
 BAR, VALUE = 28, 150  # Px: height of a bar, and room for its time on the right.
 CAPTION, GAP, RIBBON = 20, 14, 44  # Px: above a bar, below it, and between two bars with ribbons.
-LETTER = 6.6  # Px: mean width of a character at 12 px, rounded up so that a label never leaves its part.
+LETTER_PX = 6.6  # Px: mean width of a character at 12 px, rounded up so that a label never leaves its part.
 MIN_NAMED = 0.01  # Share of the longest bar: smaller parts have no legend entry.
 INK = Colour("text", "#1F2328", "#E6E8EB")
 _LINES = {
@@ -62,16 +62,16 @@ def draw_bars(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbo
     A dashed outline marks what a bar lost against the bar above it. With ``ribbons``, bands connect equal parts instead,
     and a bar's time is at its end.
     """
-    scale = (WIDTH - VALUE) / max((bar.ms for bar in bars), default=1.0)
+    scale = (WIDTH_PX - VALUE) / max((bar.ms for bar in bars), default=1.0)
     colours = list(dict.fromkeys(part.colour for bar in bars for part in bar.parts))
     prefix = f"sawtooth{zlib.crc32(repr((bars, dark)).encode()):08x}"
     y, tops, body = 0.0, [], []
     for at, bar in enumerate(bars):
         tops.append(y + CAPTION)
         below = ribbons and at > 0  # where a ribbon ends, its caption would cover it
-        body.append(_text(0, tops[-1] + (BAR + 15 if below else -6), _cut_to_fit(bar.caption, WIDTH - VALUE), INK.on(dark)))
+        body.append(_text(0, tops[-1] + (BAR + 15 if below else -6), _cut_to_fit(bar.caption, WIDTH_PX - VALUE), INK.on(dark)))
         body.append(_bar(bar, tops[-1], scale, prefix, colours, dark=dark))
-        body.append(_time(bar, bar.ms * scale if ribbons else WIDTH - VALUE, tops[-1], dark=dark, strong=ribbons))
+        body.append(_time(bar, bar.ms * scale if ribbons else WIDTH_PX - VALUE, tops[-1], dark=dark, strong=ribbons))
         if at and not ribbons:
             body.append(_removed_rect(bars[at - 1].ms, bar.ms, tops[-1], scale, dark=dark))
         y = tops[-1] + BAR + (RIBBON - CAPTION if ribbons and at + 1 < len(bars) else CAPTION + GAP if ribbons else GAP)
@@ -85,7 +85,7 @@ def draw_bars(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbo
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" style="max-width:100%;height:auto" role="img" '
         'aria-label="{alt}" font-family="system-ui,sans-serif" font-size="12"><defs>{defs}</defs><rect width="{w}" height="{h}" fill="{page}"/>{body}{legend}</svg>'
     ).format(
-        w=WIDTH,
+        w=WIDTH_PX,
         h=round(height),
         alt=fmt.clean(alt),
         defs=_patterns(colours, prefix, dark=dark),
@@ -104,7 +104,7 @@ def _text(x: float, y: float, text: str, colour: str, extra: str = "") -> Markup
 
 def _cut_to_fit(text: str, room: float) -> str:
     """Return ``text``, cut so that it fits into ``room`` px."""
-    return fmt.clean(text, max(2, int(room / LETTER)))
+    return fmt.clean(text, max(2, int(room / LETTER_PX)))
 
 
 def _bar(bar: PictureBar, y: float, scale: float, prefix: str, colours: Sequence[Colour], *, dark: bool) -> Markup:
@@ -145,7 +145,7 @@ def _label_of(part: PicturePart, wide: float, x: float, interval: Sequence[float
     """Return the part's name and time, its time alone, or "": the longest that fits beside the interval."""
     number = fmt.duration_ms(part.ms)
     for text in (f"{part.colour.label} {number}", number):
-        half = LETTER * (len(text) + 2) / 2
+        half = LETTER_PX * (len(text) + 2) / 2
         free = not interval or x + wide / 2 + half < interval[0] or x + wide / 2 - half > interval[-1]
         if 2 * half <= wide and free:
             return text
@@ -156,7 +156,7 @@ def _label(text: str, x: float, wide: float, y: float, fill: str, *, textured: b
     """Return a label in the middle of a part; on a texture it stands on the part's plain colour."""
     middle, behind = x + wide / 2, Markup("")
     if textured:
-        room = LETTER * len(text) + 6
+        room = LETTER_PX * len(text) + 6
         behind = Markup('<rect x="{:.1f}" y="{}" width="{:.1f}" height="{}" fill="{}"/>').format(
             middle - room / 2, y + 5, room, BAR - 10, fill
         )
@@ -164,7 +164,7 @@ def _label(text: str, x: float, wide: float, y: float, fill: str, *, textured: b
 
 
 def _whisker(interval: tuple[float, float], y: float, scale: float, *, dark: bool) -> Markup:
-    low, high = (min(max(ms * scale, 0.0), WIDTH - VALUE + 8.0) for ms in interval)
+    low, high = (min(max(ms * scale, 0.0), WIDTH_PX - VALUE + 8.0) for ms in interval)
     middle = y + BAR / 2
     path = f"M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - 5}v10M{high:.1f} {middle - 5}v10"
     halo, line = PAGE.on(dark), INK.on(dark)
@@ -224,8 +224,8 @@ def _legend(
     ]
     pieces, x = [], 0.0
     for colour in named:
-        wide = 18 + LETTER * len(colour.label) + 18
-        if x and x + wide > WIDTH:
+        wide = 18 + LETTER_PX * len(colour.label) + 18
+        if x and x + wide > WIDTH_PX:
             x, y = 0.0, y + 20
         square = Markup('<rect x="{:.1f}" y="{:.1f}" width="12" height="12" fill="{}"/>')
         pieces.append(square.format(x, y, colour.on(dark)))

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, with_layout
-from sawtooth.app.charts.telemetry_bands import faint
+from sawtooth.app.charts.telemetry_bands import with_opacity
 from sawtooth.app.theme import ACCENT, MUTED
 
 METHOD = (
@@ -68,7 +68,7 @@ def _draw_predictions(figure: go.Figure, points: pd.DataFrame, labels: list[str]
     names = [label for label, there in zip(labels, has_interval, strict=True) if there]
     band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
     figure.add_scatter(x=names, y=high[has_interval], **band)
-    figure.add_scatter(x=names, y=low[has_interval], fill="tonexty", fillcolor=faint(MUTED.on(dark)), **band)
+    figure.add_scatter(x=names, y=low[has_interval], fill="tonexty", fillcolor=with_opacity(MUTED.on(dark)), **band)
     figure.add_scatter(
         x=names,
         y=middle[has_interval],

@@ -27,7 +27,7 @@ IN_A_LINE = 2  # Quantities in one line of a heading: three with their averages 
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # Signals in which a sawtooth is searched for, the fastest first.
 # NVML's utilization: whole percent over windows of its own choice, so it is drawn faintly behind a fast counter
 UTILIZATION = "util_pct"
-FAINT = 0.45  # Opacity of a background line.
+BACKGROUND_OPACITY = 0.45  # Opacity of a background line.
 NAMED_SHARE = 0.26  # Share of the width: a narrower shaded range has no room for its text.
 
 
@@ -231,9 +231,9 @@ def _line(
         mode="lines",
         name=BY_COLUMN[column].label,
         line={"shape": "vh", "width": 1 if behind else 1.5, "color": colour_of_quantity(column).on(dark)},
-        opacity=FAINT if behind else 1,
+        opacity=BACKGROUND_OPACITY if behind else 1,
         fill="tozeroy" if filled else None,
-        fillcolor=bands.faint(colour_of_quantity(column).on(dark)) if filled else None,
+        fillcolor=bands.with_opacity(colour_of_quantity(column).on(dark)) if filled else None,
         connectgaps=False,
         hovertemplate="%{y:.3~g}",
         row=row,
@@ -277,7 +277,7 @@ def overview(telemetry: TelemetrySeries, shown: tuple[float, float] | None, *, o
             mode="lines",
             line={"shape": "vh", "width": 1, "color": colour_of_quantity(column).on(dark)},
             fill="tozeroy",
-            fillcolor=bands.faint(colour_of_quantity(column).on(dark)),
+            fillcolor=bands.with_opacity(colour_of_quantity(column).on(dark)),
             hoverinfo="skip",
         )
     if shown:

@@ -8,13 +8,13 @@ from typing import Any
 from sawtooth.app.theme import ACCENT, ALARM, MUTED, PAGE
 
 LANE_FROM, LANE_GAP = 0.86, 0.06  # Shares of the clock panel's height: the lane of throttling is above its line, after a gap.
-FADE = 0.62  # Opacity of the page's colour over a time that no average includes. Its lines stay visible.
+FADE_OPACITY = 0.62  # Opacity of the page's colour over a time that no average includes. Its lines stay visible.
 
 
 def not_averaged(times: Sequence[tuple[float, float]], drawn: Sequence[float], dark: bool) -> list[dict[str, Any]]:
-    """Return veils over all panels (x in seconds), each with a line where it ends within ``drawn``.
+    """Return faded areas over all panels (x in seconds), each with a line where it ends within ``drawn``.
 
-    A veil fades the lines below it. A grey area would look like the grey line of NVML's utilization.
+    An area has the page's colour, because a grey area would look like the grey line of NVML's utilization.
     """
     colour = MUTED.on(dark)
     shades = [
@@ -22,7 +22,7 @@ def not_averaged(times: Sequence[tuple[float, float]], drawn: Sequence[float], d
             **_rectangle(start, end),
             "yref": "paper",
             "layer": "above",
-            "fillcolor": faint(PAGE.on(dark), FADE),
+            "fillcolor": with_opacity(PAGE.on(dark), FADE_OPACITY),
             "line": {"width": 0},
         }
         for start, end in times
@@ -35,8 +35,8 @@ def not_averaged(times: Sequence[tuple[float, float]], drawn: Sequence[float], d
 def throttled(start: float, end: float, row: int, dark: bool) -> dict[str, Any]:
     """Return a bar in the lane at the top of a panel (``row`` from 1), where it hides no line."""
     colour = ALARM.on(dark)
-    place = {**_rectangle(start, end), "yref": f"y{row if row > 1 else ''} domain", "y0": LANE_FROM + LANE_GAP}
-    return {**place, "fillcolor": colour, "line": {"width": 1, "color": colour}}
+    rectangle = {**_rectangle(start, end), "yref": f"y{row if row > 1 else ''} domain", "y0": LANE_FROM + LANE_GAP}
+    return {**rectangle, "fillcolor": colour, "line": {"width": 1, "color": colour}}
 
 
 def period(start: float, end: float, dark: bool) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def period(start: float, end: float, dark: bool) -> dict[str, Any]:
     return {**band, "line": {"width": 1.5, "color": colour}}
 
 
-def faint(colour: str, opacity: float = 0.18) -> str:
+def with_opacity(colour: str, opacity: float = 0.18) -> str:
     """Return a hex colour as a transparent colour for areas below or behind lines."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity})"

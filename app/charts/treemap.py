@@ -15,15 +15,15 @@ from sawtooth.app.charts import rankings
 from sawtooth.app.charts.base import Chart, LegendEntry, with_layout
 from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mix
 
-DRAWN_FROM = 0.003  # Share of all time: about 300 square pixels, enough for a pointer. Smaller tiles are added up.
-LABEL = 60  # Characters of a tile's name.
+MIN_DRAWN_SHARE = 0.003  # Share of all time: about 300 square pixels, enough for a pointer. Smaller tiles are added up.
+MAX_LABEL_CHARACTERS = 60  # Characters of a tile's name.
 FRAME_OPACITY = 0.16  # Share of the muted colour in the frame around the tiles of a group.
-HEIGHT = 392  # Pixels: that of the table beside it.
+HEIGHT_PX = 392  # Pixels: that of the table beside it.
 TILES_PX = 340 * 300  # Square pixels of the tiles, about: the width follows the page, and frames need room too.
 FONT = 11  # Pixels. A text without room is not shown.
 LETTER, LINE = 6.1, 14.3  # Pixels of a letter's width and a line's height.
 SEPARATOR = "\u241f"  # Between the names of an id. No name of a kernel or module contains this symbol.
-NARROW = 0.8  # The width of a narrow tile, relative to that of a square of the same area.
+NARROW_RATIO = 0.8  # The width of a narrow tile, relative to that of a square of the same area.
 MIN_LETTERS = 10  # A narrower tile has only the word for its work, such as "dgrad": pieces of some letters cannot be read.
 ROOT = "all"
 # A name may break after each: after "_" or "::", and before a capital letter within a word.
@@ -55,10 +55,10 @@ def names_of(tile_id: str) -> tuple[str, ...]:
 def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Chart:
     """Draw tiles whose areas are their times; frames must be among ``tiles``.
 
-    Tiles of less than DRAWN_FROM of all time are added up in their frame.
+    Tiles of less than MIN_DRAWN_SHARE of all time are added up in their frame.
     """
     whole = sum(tile.ms for tile in tiles) or 1.0
-    drawn_tiles = _tiles_to_draw(tiles, DRAWN_FROM * whole)
+    drawn_tiles = _tiles_to_draw(tiles, MIN_DRAWN_SHARE * whole)
     drawn_tiles = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn_tiles]
     frame = mix(PAGE.on(dark), MUTED.on(dark), FRAME_OPACITY)
     colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn_tiles]
@@ -66,7 +66,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
         go.Treemap(
             ids=[tile.id or ROOT for tile in drawn_tiles],
             parents=[SEPARATOR.join(tile.path[:-1]) or ROOT if tile.path else "" for tile in drawn_tiles],
-            labels=[fmt.plain(tile.label, LABEL if tile.path else None) for tile in drawn_tiles],
+            labels=[fmt.plain(tile.label, MAX_LABEL_CHARACTERS if tile.path else None) for tile in drawn_tiles],
             values=[tile.ms for tile in drawn_tiles],
             branchvalues="remainder",
             text=[_text(tile, whole) for tile in drawn_tiles],
@@ -83,7 +83,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
             sort=True,
         )
     )
-    with_layout(figure, HEIGHT)
+    with_layout(figure, HEIGHT_PX)
     figure.update_layout(margin={"l": 0, "r": 0, "t": 0, "b": 0}, uniformtext={"minsize": FONT, "mode": "hide"})
     largest = sorted((tile for tile in tiles if tile.owner), key=lambda tile: -tile.ms)[:5]
     alt = f"Treemap of GPU time. Largest: {', '.join(f'{fmt.clean(t.label, 40)} {fmt.duration_ms(t.ms)}' for t in largest)}."
@@ -98,12 +98,12 @@ def _text(tile: Tile, whole: float) -> str:
     Tiles are about square. A text that does not fit would be hidden, so the tile is assumed to be narrow.
     """
     if not tile.owner:
-        return fmt.plain(tile.label, LABEL if tile.path else None)
+        return fmt.plain(tile.label, MAX_LABEL_CHARACTERS if tile.path else None)
     time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / whole)
-    side = NARROW * math.sqrt(tile.ms / whole * TILES_PX)
+    side = NARROW_RATIO * math.sqrt(tile.ms / whole * TILES_PX)
     letters, lines = int(side / LETTER), int(side / LINE) - 1
     if letters >= MIN_LETTERS:
-        name = wrapped(fmt.clean(tile.label, LABEL), letters, lines)
+        name = wrapped(fmt.clean(tile.label, MAX_LABEL_CHARACTERS), letters, lines)
     else:
         name = [word for word in [rankings.work_of(tile.path[-1])] if word and lines and len(word) <= letters]
     return "<br>".join(

@@ -13,7 +13,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.names import data_folder, run_named
 from sawtooth.app.commands.output import DataOption, say
-from sawtooth.app.jobs.ingest_files import LEFT_UNCHANGED, bring_in
+from sawtooth.app.jobs.ingest_files import LEFT_UNCHANGED, ingest_into_runs
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports.perfetto import UNKNOWN_CLOCKS, merged_trace, shifts
 from sawtooth.ingest.errors import UsageError
@@ -102,7 +102,7 @@ def import_(
     if not is_bundle(file):
         raise UsageError(f"{file.name} is not a .sawtooth file. For traces and telemetry use sawtooth ingest.")
     folder = data_folder(data)
-    ingested = bring_in(folder, [(file, file.name)])
+    ingested = ingest_into_runs(folder, [(file, file.name)])
     for sentence in ingested.notices:
         say(sentence, err=True)
     for run in ingested.runs:

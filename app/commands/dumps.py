@@ -59,7 +59,7 @@ def memory(
 def _answer_flight(files: Sequence[Path], chosen: TableFormat, output: Path | None) -> None:
     report = flight_report(read_dumps(files))
     forms: dict[TableFormat, Callable[[], str]] = {
-        TableFormat.json: lambda: json_text(flight_recorder.plain(report), 1),
+        TableFormat.json: lambda: json_text(flight_recorder.plain_data(report), 1),
         TableFormat.md: lambda: flight_recorder.markdown(report),
         TableFormat.text: lambda: flight_recorder.text(report),
     }
@@ -69,7 +69,7 @@ def _answer_flight(files: Sequence[Path], chosen: TableFormat, output: Path | No
 def _answer_memory(files: Sequence[Path], chosen: TableFormat, output: Path | None) -> None:
     (file,) = files
     memories = held_memory(read_snapshot(file))
-    plain: dict[str, Any] = {"devices": memory_snapshot.plain(memories)}
+    plain: dict[str, Any] = {"devices": memory_snapshot.plain_data(memories)}
     forms: dict[TableFormat, Callable[[], str]] = {
         TableFormat.json: lambda: json_text(plain, 1),
         TableFormat.md: lambda: memory_snapshot.markdown(memories),

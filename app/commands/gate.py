@@ -19,7 +19,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.inputs import opened
 from sawtooth.app.commands.output import DataOption, OutputOption, say, write
-from sawtooth.app.jobs.ingest_files import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import files_of, ingest_into_runs
 from sawtooth.app.printable import json_text
 from sawtooth.app.reports import comparison as compare_text
 from sawtooth.app.reports import text as report_text
@@ -130,7 +130,7 @@ def _bundle(recording: list[str], scratch: Path) -> Path:
         return paths[0]
     folder = DataFolder(scratch / "data").create()
     files = [file for path in paths for file in files_of(path)[0]]
-    ingested = bring_in(folder, files, tolerant=True)
+    ingested = ingest_into_runs(folder, files, tolerant=True)
     export_runs(folder, [run.id for run in ingested.runs], scratch / "new.sawtooth")
     return scratch / "new.sawtooth"
 

@@ -13,7 +13,7 @@ from sawtooth.app.commands.inputs import nothing_in, show_first_look, show_progr
 from sawtooth.app.commands.names import data_folder
 from sawtooth.app.commands.output import DataOption, say
 from sawtooth.app.commands.runs import run_as_json
-from sawtooth.app.jobs.ingest_files import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import files_of, ingest_into_runs
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.runs.clocks import ClockCorrection
 from sawtooth.ingest.runs.manifests import add_tags
@@ -73,9 +73,9 @@ def ingest(
             raise nothing_in(path)
         named_files += files_in_path
         single_files += [] if is_folder else [name for _, name in files_in_path]
-    progress, show_look = (None, None) if as_json or not sys.stderr.isatty() else (show_progress, show_first_look)
+    progress, show_preview = (None, None) if as_json or not sys.stderr.isatty() else (show_progress, show_first_look)
     correction = ClockCorrection(time_zone, start, interval, shift)
-    ingested = bring_in(
+    ingested = ingest_into_runs(
         folder,
         named_files,
         separate=separate,
@@ -83,7 +83,7 @@ def ingest(
         name=name,
         tolerant=True,
         progress=progress,
-        on_first_look=show_look,
+        on_first_look=show_preview,
         correction=correction,
     )
     for sentence in ingested.refused:

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from sawtooth.analysis.run.preview import FirstLook
+from sawtooth.analysis.run.preview import TracePreview
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.names import data_folder, data_root, run_named
 from sawtooth.app.commands.output import say, say_over
 from sawtooth.app.commands.temporary_runs import files_read
-from sawtooth.app.jobs.ingest_files import IngestedFiles, bring_in, files_of
+from sawtooth.app.jobs.ingest_files import IngestedFiles, files_of, ingest_into_runs
 from sawtooth.app.words.run import preview
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest
@@ -38,7 +38,7 @@ def show_progress(name: str, progress: IngestProgress) -> None:
     say_over(f"{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events")
 
 
-def show_first_look(look: FirstLook) -> None:
+def show_first_look(look: TracePreview) -> None:
     """Print on stderr what is known about a trace before its analysis."""
     say_over("")
     say(fmt.clean(preview(look), 200), err=True)
@@ -120,7 +120,7 @@ def _files(paths: list[Path]) -> tuple[list[tuple[Path, str]], bool]:
 
 def _read(folder: DataFolder, files: list[tuple[Path, str]], tolerant: bool, keep: bool) -> IngestedFiles:
     progress, show_look = (show_progress, show_first_look) if sys.stderr.isatty() else (None, None)
-    ingested = bring_in(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, on_first_look=show_look)
+    ingested = ingest_into_runs(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, on_first_look=show_look)
     if progress is not None:
         say_over("")
     return ingested

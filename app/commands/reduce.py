@@ -12,7 +12,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.names import data_folder
 from sawtooth.app.commands.output import DataOption, say
-from sawtooth.app.jobs.whole_job import bring_in_job
+from sawtooth.app.jobs.whole_job import ingest_job
 from sawtooth.app.printable import json_text
 
 
@@ -43,7 +43,7 @@ def reduce(
     The last line of the output is the run's id.
     """
     folder = data_folder(data)
-    job = bring_in_job(folder, summaries, name, tuple(open_ or ()), sources=sources or ())
+    job = ingest_job(folder, summaries, name, tuple(open_ or ()), sources=sources or ())
     for sentence in job.notices:
         say(f"Not opened: {sentence}", err=True)
     with Library(folder) as library:

@@ -61,7 +61,7 @@ def _explain(launched: launch.LaunchResult, data: Path | None) -> str:
     from sawtooth.analysis.store.library import Library
     from sawtooth.app import format as fmt
     from sawtooth.app.commands.names import data_folder
-    from sawtooth.app.jobs.ingest_files import bring_in
+    from sawtooth.app.jobs.ingest_files import ingest_into_runs
     from sawtooth.app.reports.brief import lines
     from sawtooth.app.served_address import ServedAddress, answering_address
     from sawtooth.app.words.comparisons import comparison as words
@@ -69,7 +69,7 @@ def _explain(launched: launch.LaunchResult, data: Path | None) -> str:
 
     assert launched.bundle is not None
     folder = data_folder(data)
-    ingested = bring_in(folder, [(launched.bundle, launched.bundle.name)])
+    ingested = ingest_into_runs(folder, [(launched.bundle, launched.bundle.name)])
     with Library(folder) as library:
         result = result_of(ingested.runs[0], library)
         last = result_of(ingested.runs[-1], library)

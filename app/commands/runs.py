@@ -192,7 +192,9 @@ def open_(
     folder = data_folder(data)
     manifest = run_named(folder, run)
     # The default is tried too, because a server of an older version has not stored its address.
-    servers = [each for each in addresses(folder) if port in (None, each.port)] or [ServedAddress(port=port or DEFAULT_PORT)]
+    servers = [addresse for addresse in addresses(folder) if port in (None, addresse.port)] or [
+        ServedAddress(port=port or DEFAULT_PORT)
+    ]
     server = next((each for each in servers if each.answers(MAX_ANSWER_S)), None)
     if server is None:
         option = f" --port {port}" if port is not None else ""

@@ -86,9 +86,11 @@ def _link(data: DataFolder, requested: ServedAddress) -> None:
     In ``requested``, "" and 0 mean that the user did not give the option.
     """
     running = [
-        each
-        for each in addresses(data)
-        if requested.port in (0, each.port) and requested.address in ("", each.address) and requested.secure <= each.secure
+        addresse
+        for addresse in addresses(data)
+        if requested.port in (0, addresse.port)
+        and requested.address in ("", addresse.address)
+        and requested.secure <= addresse.secure
     ]
     if not running and requested == ServedAddress("", 0):
         say(f"sawtooth: no server of {data.root} runs. The link is for a server on port {DEFAULT_PORT}.", err=True)

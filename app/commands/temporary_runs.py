@@ -55,8 +55,8 @@ def files_read(
 
     Nothing is cached if the data folder ``root`` cannot be written.
     """
-    place = root / CACHE_FOLDER
-    target = place / _key(files)
+    cache_folder = root / CACHE_FOLDER
+    target = cache_folder / _key(files)
     cached = _cached_runs(target)
     if cached is not None:
         with suppress(OSError):  # the folder may belong to another user
@@ -69,8 +69,8 @@ def files_read(
         return
     try:
         DataFolder(root).create()
-        place.mkdir(mode=0o700, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=".", dir=place))
+        cache_folder.mkdir(mode=0o700, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".", dir=cache_folder))
     except OSError:
         with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
             yield _runs_in(Path(temporary), read)
@@ -83,7 +83,7 @@ def files_read(
         draft.replace(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-        _make_room(place)
+        _make_room(cache_folder)
 
 
 def _key(files: Sequence[tuple[Path, str]]) -> str:
@@ -95,8 +95,8 @@ def _key(files: Sequence[tuple[Path, str]]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-def _runs_in(place: Path, read: Callable[[DataFolder], IngestedFiles]) -> FilesRead:
-    folder = DataFolder(place).create()
+def _runs_in(run_folder: Path, read: Callable[[DataFolder], IngestedFiles]) -> FilesRead:
+    folder = DataFolder(run_folder).create()
     ingested = read(folder)
     messages = TemporaryRuns(tuple(run.id for run in ingested.runs), tuple(ingested.refused), tuple(ingested.notices))
     return FilesRead(folder, ingested.runs, messages)
@@ -112,10 +112,10 @@ def _cached_runs(target: Path) -> FilesRead | None:
         return None
 
 
-def _make_room(place: Path) -> None:
+def _make_room(cache_folder: Path) -> None:
     """Delete the least recently used folders until MAX_BYTES are left, and leftovers of killed commands."""
     folders: list[tuple[float, int, Path]] = []  # time of the last use, bytes, path
-    for path in place.iterdir():
+    for path in cache_folder.iterdir():
         try:
             used_s = path.stat().st_mtime
             if path.name.startswith("."):

@@ -199,11 +199,11 @@ def _refusal(session: TrialSession, finished: FinishedRun, arguments: argparse.N
     """Return why no trial may follow the base run; None if trials may follow."""
     files = list(dict.fromkeys(file["path"] for file in finished.files))
     named = ", ".join(files[:MAX_NAMED_FILES])
-    if finished.how == "guarded":
+    if finished.ending == "guarded":
         inside = all(Path(file).is_relative_to(Path.cwd().resolve()) for file in files)
         return (WOULD_CHANGE if inside and not arguments.copy else OUTSIDE).format(files=named)
     if not arguments.allow_writes and (changed := session.changed_files()):
         return HAS_CHANGED.format(files=", ".join(changed[:MAX_NAMED_FILES]))
-    if not session.bases or finished.how not in ("measured", "ended"):
+    if not session.bases or finished.ending not in ("measured", "ended"):
         return NO_BASE.format(why=finished.why_unmeasured)
     return None

@@ -18,11 +18,11 @@ import msgspec
 
 from sawtooth.analysis.derive.screen_sums import ensure_sums
 from sawtooth.analysis.result_cache import cached_result, result_of, stairs_of
-from sawtooth.analysis.run.preview import FirstLook
+from sawtooth.analysis.run.preview import TracePreview
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import clean
-from sawtooth.app.jobs.ingest_files import LEFT_UNCHANGED, bring_in
-from sawtooth.app.jobs.job_files import JobOrder, JobOutcome, JobProgress, Stage
+from sawtooth.app.jobs.ingest_files import LEFT_UNCHANGED, ingest_into_runs
+from sawtooth.app.jobs.job_files import JobOutcome, JobProgress, JobRequest, Stage
 from sawtooth.app.runs.card import card_of
 from sawtooth.app.words.run import preview
 from sawtooth.ingest.errors import SawtoothError
@@ -46,7 +46,7 @@ def main(folder: Path) -> int:
     """Run the job in ``folder`` and write ``result.json`` there; return the exit status."""
     _end_with_server()
     _limit_this_process()
-    order = from_json((folder / "job.json").read_bytes(), JobOrder)
+    order = from_json((folder / "job.json").read_bytes(), JobRequest)
     try:
         outcome = run(order, lambda progress: _write(folder / "progress.json", progress))
     except SawtoothError as error:
@@ -64,7 +64,7 @@ def main(folder: Path) -> int:
     return 1 if outcome.sentence else 0
 
 
-def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
+def run(order: JobRequest, report: Callable[[JobProgress], None]) -> JobOutcome:
     """Read the files of ``order`` into its data folder, make runs of them and analyse them.
 
     ``report`` receives the progress. A file that cannot be read becomes a notice if another file can be read. If no file can be
@@ -78,7 +78,7 @@ def run(order: JobOrder, report: Callable[[JobProgress], None]) -> JobOutcome:
     files = [(Path(file.path), file.name) for file in order.files]
     users_runs = {manifest.id: manifest for manifest in folder.manifests() if not manifest.bundled} if order.bundled else {}
     job_progress = _SteadyProgress(order, report)
-    ingested = bring_in(
+    ingested = ingest_into_runs(
         folder,
         files,
         separate=order.separate,
@@ -147,7 +147,7 @@ def _store_sums(folder: DataFolder, runs: list[str]) -> None:
 class _SteadyProgress:
     """The progress of a job, computed from the progress of its files and reported a few times per second."""
 
-    def __init__(self, order: JobOrder, report: Callable[[JobProgress], None]) -> None:
+    def __init__(self, order: JobRequest, report: Callable[[JobProgress], None]) -> None:
         self._report = report
         self._sizes = [file.bytes for file in order.files]
         self._total = max(sum(self._sizes), 1)
@@ -173,7 +173,7 @@ class _SteadyProgress:
             self._files_done += 1
             self._events_before += progress.events
 
-    def report_first_look(self, look: FirstLook) -> None:
+    def report_first_look(self, look: TracePreview) -> None:
         """Report what is known about the last trace before its analysis."""
         self.preview = preview(look)
         self._report(msgspec.structs.replace(self._latest, seen=self.preview))

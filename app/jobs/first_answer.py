@@ -44,13 +44,13 @@ def computed_first_answer(samples: Path = SAMPLES) -> FirstAnswer:
     Raises SawtoothError if the recording cannot be read.
     """
     from sawtooth.analysis.store.library import Library
-    from sawtooth.app.jobs.ingest_files import bring_in
+    from sawtooth.app.jobs.ingest_files import ingest_into_runs
     from sawtooth.app.runs.card import card_of
 
     item = next(item for item in bundled_recordings(samples) if item.fixed_by)
     with tempfile.TemporaryDirectory(prefix="sawtooth-") as temporary:
         folder = DataFolder(Path(temporary)).create()
-        (run,) = bring_in(folder, [(path, path.name) for path in item.files], name=item.name).runs
+        (run,) = ingest_into_runs(folder, [(path, path.name) for path in item.files], name=item.name).runs
         with Library(folder) as library:
             card = card_of(run, library)
     return FirstAnswer(item.name, card.headline, card.state)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.analysis.derive.build import ensure_derived
-from sawtooth.analysis.run.preview import FirstLook, first_look
+from sawtooth.analysis.run.preview import TracePreview, first_look
 from sawtooth.app.jobs.rotated_logs import rotations_joined
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.errors import SawtoothError
@@ -57,7 +57,7 @@ class IngestedFiles:
     proposals: list[str]
 
 
-def bring_in(
+def ingest_into_runs(
     folder: DataFolder,
     files: list[tuple[Path, str]],
     *,
@@ -66,7 +66,7 @@ def bring_in(
     name: str | None = None,
     tolerant: bool = False,
     progress: Callable[[str, IngestProgress], None] | None = None,
-    on_first_look: Callable[[FirstLook], None] | None = None,
+    on_first_look: Callable[[TracePreview], None] | None = None,
     correction: clocks.ClockCorrection = NO_CORRECTION,
 ) -> IngestedFiles:
     """Ingest ``files`` (path and display name) and register their runs.

@@ -19,7 +19,7 @@ class JobFile(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class JobOrder(msgspec.Struct, frozen=True):
+class JobRequest(msgspec.Struct, frozen=True):
     """The task of the child (``job.json``)."""
 
     data: str  # Path of the data folder.

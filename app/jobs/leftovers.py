@@ -6,11 +6,11 @@ import os
 import shutil
 from pathlib import Path
 
-from sawtooth.app.jobs.job_files import UNREADABLE, JobOrder
+from sawtooth.app.jobs.job_files import UNREADABLE, JobRequest
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.typed import from_json
 
-MAX_AGE_WITHOUT_ORDER_S = 60  # An older folder without job.json is abandoned, because job.json is written after milliseconds.
+MAX_AGE_WITHOUT_REQUEST_S = 60  # An older folder without job.json is abandoned, because job.json is written after milliseconds.
 MAX_UPLOAD_PAUSE_S = 3600  # An upload without a job is abandoned if it has not grown for this time.
 
 
@@ -38,8 +38,8 @@ def _is_abandoned(entry: Path, now: float) -> bool:
     try:
         if entry.name.startswith("job-"):
             if not (entry / "job.json").exists():
-                return now - entry.stat().st_mtime > MAX_AGE_WITHOUT_ORDER_S
-            order = from_json((entry / "job.json").read_bytes(), JobOrder)
+                return now - entry.stat().st_mtime > MAX_AGE_WITHOUT_REQUEST_S
+            order = from_json((entry / "job.json").read_bytes(), JobRequest)
             # This server has just started and has no jobs. So a job with its process id is from an earlier process with this id.
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
         return is_stale_upload(entry, now)

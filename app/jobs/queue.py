@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.app.jobs.failure_sentences import DEADLINE_SECONDS, crash_sentence, unstarted_sentence
-from sawtooth.app.jobs.job_files import ACTIVE, UNREADABLE, JobFile, JobOrder, JobOutcome, JobProgress, Stage
+from sawtooth.app.jobs.job_files import ACTIVE, UNREADABLE, JobFile, JobOutcome, JobProgress, JobRequest, Stage
 from sawtooth.app.settings import Settings
 from sawtooth.ingest import children
 from sawtooth.ingest.errors import NotFoundError, UsageError
@@ -107,7 +107,7 @@ class Jobs:
             raise UsageError("A job needs at least one uploaded file.")
         with self._lock:
             folder = self._new_folder()
-            order = JobOrder(
+            order = JobRequest(
                 data=str(self.settings.data.root),
                 files=_take_uploads(folder, uploads),
                 keep_source=self.settings.keep_source,
@@ -127,7 +127,7 @@ class Jobs:
                 is_ingesting = run_id in job.progress.runs and job.active
                 if is_ingesting or (run_id in job.analyses and (job.active or job.stage == "failed")):
                     return job
-            order = JobOrder(str(self.settings.data.root), [], server_pid=os.getpid(), analyse=[run_id])
+            order = JobRequest(str(self.settings.data.root), [], server_pid=os.getpid(), analyse=[run_id])
             return self._begin(self._new_folder(), order)
 
     def _new_folder(self) -> Path:
@@ -140,7 +140,7 @@ class Jobs:
         folder.mkdir(parents=True)
         return folder
 
-    def _begin(self, folder: Path, order: JobOrder, *, alone: bool = False) -> IngestJob:
+    def _begin(self, folder: Path, order: JobRequest, *, alone: bool = False) -> IngestJob:
         write_atomically(folder / "job.json", msgspec.json.encode(order))
         job_id, analyses = folder.name.removeprefix("job-"), tuple(order.analyse)
         job = IngestJob(job_id, order.files, folder, self._clock(), analyses=analyses, alone=alone, run_name=order.name)

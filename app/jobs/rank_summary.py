@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 from sawtooth.analysis.cluster.mapping import SourceOutcome, summary_name
-from sawtooth.analysis.cluster.storage import SourceVersion, parent_of, place_of
+from sawtooth.analysis.cluster.storage import SourceVersion, parent_of, storage_at
 from sawtooth.analysis.cluster.summarize import Row, rank_rows, refusal_row, telemetry_rows
 from sawtooth.analysis.cluster.summary import pack
 from sawtooth.analysis.derive.build import ensure_derived
@@ -16,7 +16,7 @@ from sawtooth.ingest.errors import SawtoothError, SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
-THREADS = 1  # Threads of DuckDB, because all cores already read sources in parallel.
+DUCKDB_THREADS = 1  # Threads of DuckDB, because all cores already read sources in parallel.
 NO_RANK_DATA = "It is neither a trace nor telemetry."
 
 
@@ -31,7 +31,7 @@ def summarise(source: SourceVersion, to: str) -> SourceOutcome:
             rows = _rows(source)
         except SourceError as error:
             rows = [refusal_row(source, str(error))]
-        place_of(to).write(summary_name(source), pack(rows))
+        storage_at(to).write(summary_name(source), pack(rows))
     except SawtoothError as error:
         return SourceOutcome(source.url, failed=str(error))
     except (OSError, MemoryError) as error:
@@ -53,5 +53,5 @@ def _rows(source: SourceVersion) -> list[Row]:
             return [refusal_row(source, NO_RANK_DATA)]
         if ref.kind == "trace":
             ensure_derived(folder, ref.id)
-        with Library(folder, threads=THREADS) as library:
+        with Library(folder, threads=DUCKDB_THREADS) as library:
             return (rank_rows if ref.kind == "trace" else telemetry_rows)(library, ref.id, source)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of
-from sawtooth.analysis.cluster.storage import SourceVersion, is_below, parent_of, place_of
+from sawtooth.analysis.cluster.storage import SourceVersion, is_below, parent_of, storage_at
 from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.derive.build import ensure_derived
@@ -35,7 +35,7 @@ class ReducedJob:
     notices: list[str]
 
 
-def bring_in_job(
+def ingest_job(
     folder: DataFolder, summaries: str, name: str | None = None, opened: Sequence[int] = (), *, sources: Sequence[str] = ()
 ) -> ReducedJob:
     """Make a run from the summaries at ``summaries``, or update the existing run of this job.
@@ -44,7 +44,7 @@ def bring_in_job(
     ``sources``, because summaries are not trusted. Raises UsageError if there are no summaries, or no summary of a rank in
     ``opened``.
     """
-    summaries_id = gather(place_of(summaries), folder)
+    summaries_id = gather(storage_at(summaries), folder)
     overview = overview_of(folder.summaries_file(summaries_id))
     ranks = overview.ranks
     earlier_run = _run_of(folder, set(ranks["id"]))

@@ -76,10 +76,10 @@ def _values_at(times: I64, at: I64, values: F64) -> F64:
 
     A reading is placed at the first of ``times`` that is not before it. ``hold_values`` limits how long it is repeated.
     """
-    place = np.searchsorted(at, times, side="right") - 1
-    before = np.concatenate([[-1], place[:-1]])
-    fresh = (place >= 0) & (place > before)
-    return hold_values(times, np.where(fresh, values[np.maximum(place, 0)], np.nan))
+    position = np.searchsorted(at, times, side="right") - 1
+    before = np.concatenate([[-1], position[:-1]])
+    fresh = (position >= 0) & (position > before)
+    return hold_values(times, np.where(fresh, values[np.maximum(position, 0)], np.nan))
 
 
 def _session_means(gpu: LiveGpu) -> DeviceSamples | None:

@@ -12,7 +12,7 @@ from sawtooth.ingest.sampler.clock import SamplerClock
 from sawtooth.ingest.sampler.replay import Replay, ReplayError, read_recording
 from sawtooth.ingest.sampler.sinks import SessionSink
 
-FAST_REPLAY_SPEED = 1e6  # speed-up of the replay: half a minute of samples is read at once
+FAST_REPLAY_SPEED = 1e6  # Speed-up of the replay. Half a minute of samples is read at once.
 
 
 @lru_cache(maxsize=1)

@@ -13,9 +13,8 @@ from sawtooth.ingest.sampler.segments import SEGMENT, segment_name
 from sawtooth.ingest.schema import DRAFT_PREFIX
 from sawtooth.ingest.telemetry.session import is_session_id
 
-MAX_LISTED_SESSIONS = (
-    200  # Sessions in the list: each costs the Live page 0.1 ms per second, and nobody could use a longer list.
-)
+# Sessions in the list: each costs the Live page 0.1 ms per second, and nobody could use a longer list.
+MAX_LISTED_SESSIONS = 200
 
 
 def newest_folders(live: Path) -> list[Path]:

@@ -16,7 +16,7 @@ WINDOW_NS = 330 * 10**9  # Time for which all samples are stored: slightly more 
 # Old samples are removed when they reach this age. Removing copies the arrays, which about every half minute is cheap.
 TRIMMED_AT_NS = WINDOW_NS * 11 // 10
 MAX_SAMPLES = 40_000  # Stored samples: 330 s at 100 Hz are 33,000. A sender whose timestamps hardly advance could send more.
-BUCKETS = 1000  # Buckets of the whole session: each has a low and a high, so 2000 points are drawn.
+SESSION_BUCKETS = 1000  # Buckets of the whole session: each has a low and a high, so 2000 points are drawn.
 FIRST_BUCKET_NS = 10**8  # First length of a bucket, one sample at 10 Hz. The length doubles as the session grows.
 SHORTEST_GAP_NS = 10**9  # A shorter pause is a late sample. As a gap, it would make the line flicker.
 MAX_POINTS = 2000  # Points of a line: enough for a screen, which is about 1,500 pixels wide.
@@ -105,7 +105,7 @@ class LiveSeries:
         self._high.append(value)
         self._sum.append(value)
         self._count.append(1)
-        if len(self._bucket) > BUCKETS:
+        if len(self._bucket) > SESSION_BUCKETS:
             self._double()
 
     def _double(self) -> None:

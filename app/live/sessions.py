@@ -25,7 +25,7 @@ from sawtooth.ingest.quantities.registry import possible_value
 from sawtooth.ingest.sampler.segments import find_segments
 from sawtooth.ingest.telemetry.session import INVALID_RECORD_ERRORS, SessionClock, SessionReader, is_session_id, is_time
 
-READERS = 16  # Sessions in memory. One with eight GPUs takes about 60 MB after hours.
+MAX_SESSIONS_IN_MEMORY = 16  # Sessions in memory. One with eight GPUs takes about 60 MB after hours.
 SAWTOOTH_NS = 60 * 10**9  # The last minute is searched for a sawtooth: it is recent, and has about a hundred steps.
 SAWTOOTH_EVERY_NS = 5 * 10**9  # Time between two searches: one takes 50 ms, and the period hardly changes faster.
 FINDINGS_EVERY_NS = 5 * 10**9  # Time between two diagnoses: one of eight GPUs takes 0.1 s, and results are due within 30 s.
@@ -223,7 +223,7 @@ def _sawtooth(times: NDArray[np.int64], values: NDArray[np.float64], tile: bool)
 
 
 class LiveSessions:
-    """The readers of this server's sessions: at most READERS, the most recently used ones."""
+    """The readers of this server's sessions: at most MAX_SESSIONS_IN_MEMORY, the most recently used ones."""
 
     def __init__(self, live: Path) -> None:
         self.live = live
@@ -247,7 +247,7 @@ class LiveSessions:
                 except (SourceError, *INVALID_RECORD_ERRORS):
                     return None
             self._open.move_to_end(session)
-            while len(self._open) > READERS:
+            while len(self._open) > MAX_SESSIONS_IN_MEMORY:
                 self._open.popitem(last=False)
         opened.look()
         return opened

@@ -8,8 +8,8 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.state.session_state_proxy import get_session_state
 
-RANGE = ("t0", "t1", "slice", "finding", "find", "lanes")  # parameters that describe a range of the timeline
-OPEN = "open"  # the bar of the Verdict whose details are open
+RANGE = ("t0", "t1", "slice", "finding", "find", "lanes")  # Parameters that describe a range of the timeline.
+OPEN = "open"  # The bar of the Verdict whose details are open.
 
 
 def write(values: Mapping[str, str], names: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.page import controls
 from sawtooth.app.words import efficiency
 
-BASIS = "basis"  # name of the address parameter
+BASIS = "basis"  # Name of the address parameter.
 LABELS: dict[Column, str] = {"unprofiled": "without the profiler", "recorded": "as profiled"}
 
 
@@ -43,7 +43,7 @@ def reading(key: str, result: RunResult, rank: RankResult, column: Column) -> tu
     return value, note
 
 
-SCALED = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy")  # metrics computed by dividing by the step time
+SCALED = ("mfu", "mfu_at_dtype", "hfu", "achieved_tflops", "mfu_factor_busy")  # Metrics computed by dividing by the step time.
 
 
 def metrics(rank: RankResult, column: Column) -> dict[str, Reading]:

@@ -23,7 +23,7 @@ _ASSETS = Path(__file__).resolve().parents[1] / "assets"
 ICON = str(_ASSETS / "icon.svg")
 LOGO = str(_ASSETS / "logo.svg")
 
-SPARK_PX = 240, 44  # width and height
+SPARK_PX = 240, 44  # Width and height.
 
 _HTML = templates.pieces("cards.html")
 

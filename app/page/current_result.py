@@ -24,10 +24,10 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.runs.manifests import edit_run
 
-NOTES_SHOWN = 300  # characters of the recorder's notes that the page shows; the run's notes contain the full text
-NEXT_RANK = "next_rank"  # session key: the position of the rank that the next screen shows
-CHECK_INTERVAL_S = 0.7  # time between two checks whether the child process has finished
-CACHED_RESULTS = 48  # analysed runs in memory: a result has only a few hundred rows, and most viewers open the same runs
+NOTES_SHOWN = 300  # Characters of the recorder's notes that the page shows; the run's notes contain the full text.
+NEXT_RANK = "next_rank"  # Session key: the position of the rank that the next screen shows.
+CHECK_INTERVAL_S = 0.7  # Time between two checks whether the child process has finished.
+CACHED_RESULTS = 48  # Analysed runs in memory. A result has only a few hundred rows, and most viewers open the same runs.
 
 
 def run_result(manifest: Manifest | None = None) -> RunResult:

@@ -11,7 +11,8 @@ from sawtooth.app.jobs.bundled_examples import first_pair
 from sawtooth.ingest.loop.command import program_of
 from sawtooth.ingest.manifest import Manifest
 
-NEWEST = 12  # runs that are examined: opening each takes milliseconds, and the navigation of every screen needs the pair
+# Runs that are examined. Opening each takes milliseconds, and the navigation of every screen needs the pair.
+MAX_EXAMINED_RUNS = 12
 Products = Callable[[Manifest], frozenset[str]]  # returns the shapes of a run's matrix products; empty if not recorded
 
 
@@ -32,14 +33,16 @@ def likely_pair(
     if example is not None and (at is None or manifests[at] in example):
         return example
     if at is None:
-        near = manifests[:NEWEST]
+        near = manifests[:MAX_EXAMINED_RUNS]
         pairs = ((older, newer) for i, newer in enumerate(near) for older in near[i + 1 :])
         return next(((a, b) for a, b in pairs if same_work(a, b, shapes)), None)
     here = manifests[at]
-    before = next((run for run in manifests[at + 1 : at + 1 + NEWEST] if same_work(run, here, shapes)), None)
+    before = next((run for run in manifests[at + 1 : at + 1 + MAX_EXAMINED_RUNS] if same_work(run, here, shapes)), None)
     if before is not None:
         return before, here
-    after = next((run for run in reversed(manifests[max(at - NEWEST, 0) : at]) if same_work(here, run, shapes)), None)
+    after = next(
+        (run for run in reversed(manifests[max(at - MAX_EXAMINED_RUNS, 0) : at]) if same_work(here, run, shapes)), None
+    )
     return (here, after) if after is not None else None
 
 

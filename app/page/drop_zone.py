@@ -13,7 +13,7 @@ import streamlit as st
 
 from sawtooth.app.server.process import jobs
 
-_OWN, _ARRIVED = "my_jobs", "arrived_jobs"  # in the session's state
+_OWN, _ARRIVED = "my_jobs", "arrived_jobs"  # In the session's state.
 _COMPONENTS = Path(__file__).resolve().parents[1] / "components"
 
 

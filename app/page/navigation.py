@@ -18,7 +18,7 @@ from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.settings import settings
 
-HIDDEN_IF_EMPTY = ("ranks", "communication")  # views that tabs and search omit if they are empty: most runs have one rank
+HIDDEN_IF_EMPTY = ("ranks", "communication")  # Views that tabs and search omit if they are empty. Most runs have one rank.
 PRESERVED_PARAMETERS = (
     "device",
     "basis",
@@ -82,7 +82,6 @@ def _address(name: str, **query: str) -> str:
 
 
 def _is_empty(place: str, empty: dict[str, str]) -> bool:
-    """Return whether all views of a place are empty."""
     return all(view.name in empty for view in views_of(place))
 
 

@@ -17,12 +17,12 @@ from sawtooth.app.charts.poster_bars import BarChart
 from sawtooth.app.page import cards, frame
 
 _HTML = templates.pieces("poster.html")
-TALL = 560  # pixels of a screen's main table: it fills a laptop's page below the headline
+TALL_TABLE_PX = 560  # Pixels of a screen's main table. It fills a laptop's page below the headline.
 # A column with texts of more than LONG_TEXT characters is LONG_TEXT_WIDTH pixels wide, so that numbers fit on a narrow page.
 LONG_TEXT, LONG_TEXT_WIDTH = 40, 300
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # beginnings of cells that a spreadsheet reads as formulas
-PERCENT = "%.1f\u00a0%%"  # for a share that is multiplied by 100
-TABLE_HEIGHT = 320  # pixels, ten rows: enough to check a chart, and the page stays short
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # Beginnings of cells that a spreadsheet reads as formulas.
+PERCENT = "%.1f\u00a0%%"  # For a share that is multiplied by 100.
+TABLE_HEIGHT = 320  # Pixels, ten rows. Enough to check a chart, and the page stays short.
 
 
 def show(

@@ -21,7 +21,7 @@ from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 CLOCK, TEMPERATURE = "clock_sm_mhz", "temp_c"
-SLOWED = 0.95  # share of the usual clock; times with a lower clock are drawn in the colour of a fault
+SLOWED_CLOCK_SHARE = 0.95  # Share of the usual clock; times with a lower clock are drawn in the colour of a fault.
 MAX_PEERS = 16  # The median clock comes from this many GPUs. More would hardly change it, and each must be read.
 
 Spans = list[tuple[float, float, float | None]]
@@ -34,7 +34,7 @@ def of(result: RunResult) -> dict[str, Any] | None:
     """
     if (clock := _clock_of_the_warning(result)) is not None:
         return clock
-    telemetry = telemetry_strip.of(result, result.lead.device if result.lead else None)
+    telemetry = telemetry_strip.telemetry_of(result, result.lead.device if result.lead else None)
     summary = telemetry_strip.summary_of(result, telemetry) if telemetry is not None else None
     column = telemetry_strip.column_of(telemetry, summary)
     spans = sparkline.panorama(telemetry, column) if telemetry is not None and column is not None else []
@@ -55,7 +55,7 @@ def of(result: RunResult) -> dict[str, Any] | None:
         "spans": spans,
         "holes": any(value is None for *_, value in spans),
         "step": step,
-        "label": f"one step, {run_words.step_now(result)}",
+        "label": f"one step, {run_words.step_time_text(result)}",
         "light": colour.light,
         "dark": colour.dark,
         "alt": f"{name} over {length}, with one step marked." if step else f"{name} over {length}.",
@@ -96,8 +96,8 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
         return None
     own = telemetry_strip.read(result, *named)
     spans = sparkline.panorama(own, CLOCK) if own.has(CLOCK) else []
-    others = [each for each in result.telemetry.devices if each.recording_id == named[0] and each.device != named[1]]
-    peers = [telemetry_strip.read(result, each.recording_id, each.device) for each in others[:MAX_PEERS]]
+    others = [device for device in result.telemetry.devices if device.recording_id == named[0] and device.device != named[1]]
+    peers = [telemetry_strip.read(result, other.recording_id, other.device) for other in others[:MAX_PEERS]]
     usual = _median(spans, [sparkline.panorama(peer, CLOCK) for peer in peers if peer.has(CLOCK)])
     highest = max((value for *_, value in (*spans, *usual) if value is not None), default=0.0)
     if not highest:
@@ -128,7 +128,7 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
 
 def _hottest(devices: Sequence[TelemetrySeries]) -> str:
     """Return the highest temperature of ``devices``, such as ", up to 88 °C"; "" if none was sampled."""
-    highest = [float(each.samples[TEMPERATURE].max()) for each in devices if each.has(TEMPERATURE)]
+    highest = [float(device.samples[TEMPERATURE].max()) for device in devices if device.has(TEMPERATURE)]
     return f", up to {max(highest):.0f}\u00a0°C" if highest else ""
 
 
@@ -137,7 +137,7 @@ def _throttled_periods(spans: Spans, usual: Spans, highest: float) -> list[tuple
     known = [(a, b, value, usual[at][2] if usual else highest) for at, (a, b, value) in enumerate(spans)]
     slow: list[tuple[float, float, float]] = []
     for a, b, value, normal in known:
-        if value is None or value >= SLOWED * (normal or highest):
+        if value is None or value >= SLOWED_CLOCK_SHARE * (normal or highest):
             continue
         if slow and slow[-1][1] == a:
             slow[-1] = (slow[-1][0], b, min(slow[-1][2], value))

@@ -29,8 +29,8 @@ _HERE = Path(__file__).resolve().parents[1] / "components" / "staircase"
 # Address parameters: the included changes, the price of a GPU-hour, the remaining steps.
 FIXES, PRICE, STEPS = "fixes", "price", "steps"
 MAX_ROWS = 6  # first_paint.css reserves a height for up to this number of bars.
-MAX_INPUT = 1e15  # for the viewer's numbers: larger ones, such as infinity, would make the computed costs useless
-NONE = "none"  # value of FIXES: the viewer has left out all changes; an empty value means the page's own choice
+MAX_INPUT = 1e15  # For the viewer's numbers. Larger ones, such as infinity, would make the computed costs useless.
+NONE = "none"  # Value of FIXES. The viewer has left out all changes; an empty value means the page's own choice.
 
 
 @lru_cache(maxsize=1)
@@ -127,7 +127,7 @@ def _price(result: RunResult) -> float | None:
 
 def _waiting_w(result: RunResult) -> float | None:
     """Return the GPU's power in W while it waits (5th percentile); None if power was not sampled."""
-    telemetry = telemetry_strip.of(result, result.lead.device if result.lead else None)
+    telemetry = telemetry_strip.telemetry_of(result, result.lead.device if result.lead else None)
     if telemetry is None or not telemetry.has("power_w"):
         return None
     return series.facts(telemetry, "power_w").get("p5")

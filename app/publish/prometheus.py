@@ -1,7 +1,6 @@
 """The server's metrics for Prometheus: live trainings, and the newest run of each name.
 
-Values are in base units and ratios, as Prometheus recommends. Runs are labelled with their names. There are at most MAX_RUNS
-runs, because each run is a time series.
+Values are in base units and ratios, as Prometheus recommends. Runs are labelled with their names.
 """
 
 from __future__ import annotations
@@ -74,18 +73,18 @@ class _Collector:
                 family.add_metric(tuple(labels.values()), value * factor)
 
         for session in self._sessions:
-            of = {"session": str(session["name"] or session["id"]), "host": str(session["host"])}
+            labels = {"session": str(session["name"] or session["id"]), "host": str(session["host"])}
             for key, spec in STEP_METRICS.items():
-                add(spec, (session["steps"] or {}).get(key), **of)
+                add(spec, (session["steps"] or {}).get(key), **labels)
             for gpu in session["gpus"]:
                 for key, spec in GPU_METRICS.items():
-                    add(spec, gpu["means"].get(key), **of, gpu=str(gpu["device"]))
-        named: set[str] = set()
+                    add(spec, gpu["means"].get(key), **labels, gpu=str(gpu["device"]))
+        exported: set[str] = set()
         for result in self._results:
             run = str(result.manifest.name)
-            if run in named or len(named) == MAX_RUNS:
+            if run in exported or len(exported) == MAX_RUNS:
                 continue
-            named.add(run)
+            exported.add(run)
             for key, value in values_of(result, "").items():
                 if key in RUN_METRICS:
                     add(RUN_METRICS[key], value, run=run)

@@ -13,7 +13,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.reports.escaped import as_written as _plain
 from sawtooth.app.reports.escaped import for_terminals
-from sawtooth.app.reports.text import BLOCKS, LOST, MARKER, TOP, WORK
+from sawtooth.app.reports.text import BAR_CHARACTERS, LOST, MARKER, MAX_TABLE_ROWS, WORK
 from sawtooth.app.words.comparisons import audit, changes, conditions, limits, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
 
@@ -62,7 +62,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
         if rows:
             lines += ["", f"<details><summary>{kind.capitalize()}s by change</summary>", ""]
             lines += [f"| {kind} | matched by | A, ms | B, ms | change, ms |", "| --- | --- | ---: | ---: | ---: |"]
-            lines += [_match(row) for row in rows[:TOP]]
+            lines += [_match(row) for row in rows[:MAX_TABLE_ROWS]]
             lines += ["", "</details>"]
     for heading, findings in words.findings(comparison):
         lines += ["", f"**{heading}**", "", *(f"- {_plain(finding.title)}" for finding in findings)]
@@ -92,9 +92,9 @@ def _blocks(comparison: Comparison) -> list[str]:
     text_lines = []
     for name, side in (("A", "ms_a"), ("B", "ms_b")):
         lost_ms = math.fsum(getattr(bar, side) for bar in bars if bar.owner in lost_owners)
-        blocks, lost_blocks = (round(BLOCKS * ms / longest) for ms in (totals[side], lost_ms))
+        blocks, lost_blocks = (round(BAR_CHARACTERS * ms / longest) for ms in (totals[side], lost_ms))
         bar = WORK * (blocks - lost_blocks) + LOST * lost_blocks
-        text_lines.append(f"{name}  {bar:<{BLOCKS}}  {fmt.duration_ms(totals[side])}")
+        text_lines.append(f"{name}  {bar:<{BAR_CHARACTERS}}  {fmt.duration_ms(totals[side])}")
     return ["```text", *text_lines, f"{WORK} {work_label}   {LOST} {lost_label}", "```", ""]
 
 

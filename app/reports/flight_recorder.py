@@ -42,7 +42,7 @@ def headline(report: FlightReport) -> str:
         return f"All {len(hang.members)} ranks have called {call}, but it does not complete. Check the network and the GPUs."
     if hang.is_p2p:
         return _point_to_point(hang)
-    if hang.kind == "alone":
+    if hang.kind == "partial":
         subject = _capital(_ranks_or_recorded(waiting))
         return f"{subject} {_waits(waiting)} in {call}. Without dumps of the other ranks, the missing ranks are not known."
     has, pronoun = ("has", "It") if len(missing) == 1 else ("have", "They")
@@ -55,14 +55,14 @@ def _point_to_point(hang: Hang) -> str:
     """Return which rank waits for which other rank in a send or a receive."""
     partner = ranks_text([hang.ranks[1].rank])
     begin = f"{_capital(ranks_text([hang.ranks[0].rank]))} waits to {hang.operation} in group {_group(hang)}"
-    if hang.kind == "alone":
+    if hang.kind == "partial":
         return f"{begin}; there is no dump of {partner}."
     return f"{begin}; {partner} has not made the matching call.{_waits_elsewhere(hang, 'It waits')}"
 
 
 def _waits_elsewhere(hang: Hang, who_waits: str) -> str:
     """Return in which other call a missing rank waits, as a sentence; "" if this is not known."""
-    call = next((each.waits_in for each in hang.ranks if each.state == "missing" and each.waits_in is not None), None)
+    call = next((rank.waits_in for rank in hang.ranks if rank.state == "missing" and rank.waits_in is not None), None)
     return f" {who_waits} in {_name_of(call)} instead." if call is not None else ""
 
 
@@ -76,7 +76,7 @@ def details(report: FlightReport) -> list[str]:
         if without_dump := hang.in_state("no dump"):
             lines.append(f"There is no dump of {ranks_text(without_dump)}, which may be missing too.")
     lines += [f"Also waiting: {_call(hang)} on {_ranks_or_recorded(hang.in_state('waiting'))}." for hang in report.hangs[1:]]
-    late = max(report.delay, key=lambda each: each.mean_ms, default=None)
+    late = max(report.delays, key=lambda each: each.mean_ms, default=None)
     if late is not None and late.mean_ms >= MIN_DELAY_MS:
         group, delay = fmt.clean(late.group, NAME_LENGTH), fmt.duration_ms(late.mean_ms)
         often = f"{fmt.share(late.last_share)} of {fmt.count(late.collectives)} times as the last"
@@ -90,13 +90,13 @@ def rows(hang: Hang) -> list[tuple[str, ...]]:
     """Return a line for each rank of a hang, in the order of COLUMNS."""
     return [
         (
-            "this rank" if each.rank == UNKNOWN_RANK else str(each.rank),
-            "not called" if each.state == "missing" else each.state,
-            _name_of(each.last) if each.last is not None else "",
-            _name_of(each.waits_in) if each.waits_in is not None else "",
-            _code(each),
+            "this rank" if rank.rank == UNKNOWN_RANK else str(rank.rank),
+            "not called" if rank.state == "missing" else rank.state,
+            _name_of(rank.last) if rank.last is not None else "",
+            _name_of(rank.waits_in) if rank.waits_in is not None else "",
+            _code(rank),
         )
-        for each in hang.ranks
+        for rank in hang.ranks
     ]
 
 
@@ -120,7 +120,7 @@ def markdown(report: FlightReport) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plain(report: FlightReport) -> dict[str, Any]:
+def plain_data(report: FlightReport) -> dict[str, Any]:
     """Return the answer as plain data."""
     return {
         "headline": headline(report),
@@ -148,7 +148,7 @@ def plain(report: FlightReport) -> dict[str, Any]:
         ],
         "lateness": [
             {"group": e.group, "rank": e.rank, "collectives": e.collectives, "mean_ms": e.mean_ms, "last_share": e.last_share}
-            for e in report.delay
+            for e in report.delays
         ],
     }
 

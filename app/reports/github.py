@@ -66,7 +66,7 @@ class Job:
         body = {"body": cut(text, MAX_COMMENT_CHARACTERS)}
         comments = f"/repos/{self.repository}/issues/{self.pull_request}/comments"
         try:
-            own_comment = next((each for each in self._pages(comments) if marker in (each.get("body") or "")), None)
+            own_comment = next((page for page in self._pages(comments) if marker in (page.get("body") or "")), None)
             if own_comment is None:
                 self._ask("POST", comments, body)
             else:

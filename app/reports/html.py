@@ -190,7 +190,7 @@ def _bars(rank: RankResult) -> list[HtmlBar]:
 def _bar(rank: RankResult, column: Column) -> HtmlBar:
     """Return a column of the ledger as a bar with a label for every part."""
     parts = parts_of(rank, column)
-    name = step_bar.ROWS[column]
+    name = step_bar.COLUMN_NAMES[column]
     caption = f"{name[0].upper()}{name[1:]}, {run_words.unit_of(rank)}"
     bar_parts = []
     for part in parts:

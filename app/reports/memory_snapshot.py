@@ -7,7 +7,7 @@ from typing import Any
 
 from sawtooth.analysis.dumps.fragmentation import FailedAllocation
 from sawtooth.analysis.dumps.held_memory import DeviceMemory, Holder
-from sawtooth.analysis.dumps.stacks import BEFORE
+from sawtooth.analysis.dumps.stacks import ALLOCATED_BEFORE
 from sawtooth.app import format as fmt
 from sawtooth.app.reports.escaped import as_written, for_terminals
 
@@ -66,7 +66,7 @@ def details(memory: DeviceMemory) -> list[str]:
         lines.append(
             f"{fmt.memory(cache.stuck_bytes)} of the free memory is in segments that are partly in use, so empty_cache() cannot release it."
         )
-    if any(held.name == BEFORE for held in memory.categories):
+    if any(held.name == ALLOCATED_BEFORE for held in memory.categories):
         lines.append(
             "Blocks from before the recording have no stack. They are parameters, gradients, optimizer state, and other permanent data."
         )
@@ -130,7 +130,7 @@ def markdown(memories: Sequence[DeviceMemory]) -> str:
     return "\n".join(lines)
 
 
-def plain(memories: Sequence[DeviceMemory]) -> list[dict[str, Any]]:
+def plain_data(memories: Sequence[DeviceMemory]) -> list[dict[str, Any]]:
     """Return the answer as plain data; sizes are bytes."""
     return [
         {

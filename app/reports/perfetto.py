@@ -38,7 +38,7 @@ def shifts(result: RunResult) -> tuple[list[int], bool]:
     """
     rows = {row.id: row for row in result.recordings if row.kind == "trace"}
     waits = result.communication.ranks if result.communication else ()
-    offsets = {result.ranks[each.position].recording_id: each.clock_offset_ns for each in waits}
+    offsets = {result.ranks[wait.position].recording_id: wait.clock_offset_ns for wait in waits}
     traces = [(rows[ref.id], offsets.get(ref.id)) for ref in result.manifest.traces]
     one_clock = all(row.clock == "unix" or offset is not None for row, offset in traces)
     if not one_clock:

@@ -30,7 +30,7 @@ def stair_bars(result: RunResult, stairs: Staircase) -> list[PictureBar]:
     """Return the step now, and a bar for the step after each further change of the page's first choice."""
     stairs = words.with_avoidable(stairs, result)
     now = stairs.now
-    bars = [PictureBar("Now", run_words.step_now(result) or fmt.duration_ms(now.ms), _parts(now.parts))]
+    bars = [PictureBar("Now", run_words.step_time_text(result) or fmt.duration_ms(now.ms), _parts(now.parts))]
     choice, changes_so_far = first_choice(stairs, result), 0
     by_rule = {finding.rule: finding for finding in result.findings}
     for index, rule in enumerate(stairs.changes):

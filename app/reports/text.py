@@ -40,12 +40,12 @@ MARKER = "<!-- sawtooth-report -->"  # A bot finds its earlier comment by this t
 BUSY_OF_RUN = "GPU busy"
 HEADS: dict[Column, str] = {"unprofiled": "run's step", "recorded": "profiled step"}
 MAX_CHANGES = 3  # Changes that are shown with their code, as on the page.
-BLOCKS = 40  # Characters of a bar in Markdown. The bar and its time fit into a comment.
+BAR_CHARACTERS = 40  # Characters of a bar in Markdown. The bar and its time fit into a comment.
 WORK, LOST = "█", "░"
 MIN_LOSS_SHARE = 0.02  # Share of the step. A smaller loss is less than a block and not named.
 MIN_WAIT_SHARE = 0.02  # Share of the step. A shorter wait needs no explanation.
 LAST_UNDER_PROFILER = "The profiler delays this rank most. In the profiled steps the other ranks wait for this rank. In the run, this rank waits too."
-TOP = 8  # Rows of a table in a comment. The JSON has all rows.
+MAX_TABLE_ROWS = 8  # Rows of a table in a comment. The JSON has all rows.
 
 
 def markdown(result: RunResult) -> str:
@@ -57,8 +57,8 @@ def markdown(result: RunResult) -> str:
         f"**{as_written(headline(result))}**",
         "",
     ]
-    for under in filter(None, (below(result), numbers.what_a_step_is(result), *numbers.remarks(result))):
-        lines += [as_written(under), ""]
+    for subtitle in filter(None, (below(result), numbers.what_a_step_is(result), *numbers.remarks(result))):
+        lines += [as_written(subtitle), ""]
     lines += _blocks(result)
     lines += _findings_markdown(result)
     lines += ["", "<details><summary>Numbers</summary>", "", "| metric | value | trust |", "| --- | ---: | --- |"]
@@ -70,8 +70,8 @@ def markdown(result: RunResult) -> str:
     if audited := numbers.without_repeated_reasons(audit_words.rows(result), absent):
         lines += ["", f"| {audit_words.TITLE.lower()} | |", "| --- | --- |"]
         lines += [f"| {as_written(label)} | {as_written(value)} |" for label, value in audited]
-    for title, named, parts in host_words.tables(result.host) if result.host else ():
-        lines += ["", f"**{title}**", "", f"| {' | '.join(named)} |", "| --- |" + " ---: |" * (len(named) - 1)]
+    for title, headings, parts in host_words.tables(result.host) if result.host else ():
+        lines += ["", f"**{title}**", "", f"| {' | '.join(headings)} |", "| --- |" + " ---: |" * (len(headings) - 1)]
         lines += [f"| {as_written(part[0])} | {' | '.join(map(as_written, part[1:]))} |" for part in parts]
     if result.lead is not None and result.lead.ledger:
         heads, rows = _ledger_table(result.lead)
@@ -88,12 +88,12 @@ def _blocks(result: RunResult) -> list[str]:
     if verdict is None or not verdict.step.value:
         return []
     lost = [part for part in verdict.parts if part.lost]
-    lost_blocks = round(BLOCKS * min(sum(part.share for part in lost), 1.0))
-    bars = [("now", WORK * (BLOCKS - lost_blocks) + LOST * lost_blocks, step_time(verdict))]
+    lost_blocks = round(BAR_CHARACTERS * min(sum(part.share for part in lost), 1.0))
+    bars = [("now", WORK * (BAR_CHARACTERS - lost_blocks) + LOST * lost_blocks, step_time(verdict))]
     if (after := forecast(result)) is not None:
-        blocks = max(round(BLOCKS * min(after.after_ms / verdict.step.value, 1.0)), 1)
+        blocks = max(round(BAR_CHARACTERS * min(after.after_ms / verdict.step.value, 1.0)), 1)
         bars.append(("after", WORK * blocks, f"≈\u00a0{fmt.duration_ms(after.after_ms)}"))
-    bar_lines = [f"{name:<6}{bar:<{BLOCKS}}  {time}" for name, bar, time in bars]
+    bar_lines = [f"{name:<6}{bar:<{BAR_CHARACTERS}}  {time}" for name, bar, time in bars]
     losses = [
         f"{colour_of(part.owner, part.cause).label} {fmt.duration_ms(part.ms)}" for part in lost if part.share >= MIN_LOSS_SHARE
     ]
@@ -103,18 +103,18 @@ def _blocks(result: RunResult) -> list[str]:
 
 def text(result: RunResult) -> str:
     """Return the report for a terminal: the answer, what to change, the parts of a step, the numbers."""
-    head, under = headline(result), below(result) or ""
+    head, subtitle = headline(result), below(result) or ""
     lines = [
         fmt.clean(result.manifest.name),
         head,
-        *filter(None, [under, numbers.what_a_step_is(result), *numbers.remarks(result)]),
+        *filter(None, [subtitle, numbers.what_a_step_is(result), *numbers.remarks(result)]),
     ]
     lines += _findings_text(result)
     if result.lead is not None and result.lead.ledger:
         lines += _ledger_text(result.lead)
-    for title, named, parts in host_words.tables(result.host) if result.host else ():
-        lines += ["", title, *_columns([named, *parts])]
-    printed = {head, under}
+    for title, headings, parts in host_words.tables(result.host) if result.host else ():
+        lines += ["", title, *_columns([headings, *parts])]
+    printed = {head, subtitle}
     lines += _readings_text(result, printed)
     lines += about_samples(result)
     if audited := numbers.without_repeated_reasons(audit_words.rows(result), numbers.missing(result)):
@@ -208,7 +208,7 @@ def _findings_text(result: RunResult) -> list[str]:
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
             *(f"     {paragraph}" for paragraph in paragraphs(finding) if paragraph != said_below),
             f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {confidence_in_words(finding)}",
-            *([f"     {adds}"] if (adds := note_on_other_changes(result, finding)) else []),
+            *([f"     {note}"] if (note := note_on_other_changes(result, finding)) else []),
         ]
     if title := plan_heading(result):
         lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_lines(result), 1))]

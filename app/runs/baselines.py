@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from sawtooth.analysis.cluster.storage import place_of
+from sawtooth.analysis.cluster.storage import storage_at
 from sawtooth.app.reports.github import Job
 from sawtooth.ingest.errors import NotFoundError, UsageError
 
@@ -14,41 +14,41 @@ SUFFIX = ".sawtooth"
 MAX_FILES_IN_ARTIFACT = 100  # At most this many files of an artifact are read.
 
 
-def fetch_baseline(place: str, name: str, to: Path) -> Path | None:
-    """Return a local file with the baseline ``name`` at ``place``; None if there is none yet.
+def fetch_baseline(location: str, name: str, to: Path) -> Path | None:
+    """Return a local file with the baseline ``name`` at ``location``; None if there is none yet.
 
-    ``place`` is a bundle, a folder, s3://…, gs://…, az://… or artifact:NAME. ``to`` is a folder for copies. Raises SawtoothError if
-    the place cannot be read.
+    ``location`` is a bundle, a folder, s3://…, gs://…, az://… or artifact:NAME. ``to`` is a folder for copies. Raises SawtoothError if
+    the location cannot be read.
     """
-    if place.startswith(ARTIFACT):
-        return _from_artifact(place.removeprefix(ARTIFACT), name, to)
-    if _is_file(place):
-        path = Path(place).expanduser()
+    if location.startswith(ARTIFACT):
+        return _from_artifact(location.removeprefix(ARTIFACT), name, to)
+    if _is_file(location):
+        path = Path(location).expanduser()
         return path if path.is_file() else None
     try:
-        return place_of(place).fetch(f"{name}{SUFFIX}", to / f"{name}{SUFFIX}")
+        return storage_at(location).fetch(f"{name}{SUFFIX}", to / f"{name}{SUFFIX}")
     except NotFoundError:
         return None
 
 
-def store_baseline(bundle: Path, place: str, name: str) -> str:
+def store_baseline(bundle: Path, location: str, name: str) -> str:
     """Store ``bundle`` as the baseline at once, so that no reader gets a part; return its location.
 
     Raises UsageError for an artifact, because only a step of the workflow can upload one.
     """
-    if place.startswith(ARTIFACT):
+    if location.startswith(ARTIFACT):
         raise UsageError("Only the workflow can upload an artifact. Use Sawtooth's action, or actions/upload-artifact.")
-    if _is_file(place):
-        path = Path(place).expanduser().absolute()
-        place, name = str(path.parent), path.name.removesuffix(SUFFIX)
-    target = place_of(place)
+    if _is_file(location):
+        path = Path(location).expanduser().absolute()
+        location, name = str(path.parent), path.name.removesuffix(SUFFIX)
+    target = storage_at(location)
     target.write(f"{name}{SUFFIX}", bundle.read_bytes())
     return f"{target.url}/{name}{SUFFIX}"
 
 
-def _is_file(place: str) -> bool:
-    """Return whether ``place`` is a file, or has the suffix of one."""
-    return "://" not in place and (place.endswith(SUFFIX) or Path(place).expanduser().is_file())
+def _is_file(location: str) -> bool:
+    """Return whether ``location`` is a file, or has the suffix of one."""
+    return "://" not in location and (location.endswith(SUFFIX) or Path(location).expanduser().is_file())
 
 
 def _from_artifact(artifact: str, name: str, to: Path) -> Path | None:

@@ -20,7 +20,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.sparkline import UTILIZATION, recent_utilization
 from sawtooth.app.words.advice import below, first, plan_title
 from sawtooth.app.words.headline import action, headline
-from sawtooth.app.words.run import lost_to
+from sawtooth.app.words.run import main_cause_of_loss
 from sawtooth.app.words.telemetry import first_finding, first_gpu
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
@@ -30,7 +30,7 @@ from sawtooth.ingest.typed import from_msgpack
 
 INLINE_BYTES = 24 << 20  # Recordings of this size are analysed within 0.2 s. A larger one would delay the pages of all viewers.
 CARD_FILE = "card.msgpack"
-FORM = 16  # Increase it when the content or the wording of cards changes, so that older cards are computed again.
+CARD_VERSION = 16  # Increase it when the content or the wording of cards changes, so that older cards are computed again.
 READINGS = ("best_step_time_ms", "mfu")
 
 
@@ -64,7 +64,7 @@ def stored_card(manifest: Manifest, folder: DataFolder) -> Card | None:
     """Return the stored card of ``manifest``; None if it is missing, damaged or out of date."""
     with contextlib.suppress(OSError, ValueError, msgspec.MsgspecError):
         card = from_msgpack(without_checksum(cached_file(folder, manifest, CARD_FILE).read_bytes()), Card)
-        return card if card.form == FORM else None
+        return card if card.form == CARD_VERSION else None
     return None
 
 
@@ -99,13 +99,13 @@ def _new_card(manifest: Manifest, library: Library) -> Card:
         utilization=recent_utilization(library, manifest, first_gpu(result), quantity),
         utilization_of=quantity,
         problem=lost[0] if lost else result.manifest.failure,
-        lost_to=lost_to(result),
+        lost_to=main_cause_of_loss(result),
         parts=_parts(result),
         busy=busy_share_of_best(result.lead) if result.lead is not None else None,
         after=_after_all(result),
         changes=len(result.plan) if plan_title(result) is not None else 1,
         to_do=_to_do(result),
-        form=FORM,
+        form=CARD_VERSION,
     )
 
 

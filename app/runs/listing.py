@@ -25,7 +25,7 @@ ORDERS = {
 }
 GROUPS = {"none": "No groups", "tag": "By tag", "loss": "By what they lose most to"}
 NO_TAG, AT_WORK = "without a tag", "the GPU at work, or no known cause"
-SLOWER = 1.01  # Ratio of the new step to the old one above which a run is called slower.
+SLOWER_RATIO = 1.01  # Ratio of the new step to the old one above which a run is called slower.
 HISTORY = ("best_step_time_ms", "mfu")
 
 _OF_GPU = re.compile(r"\b(?:NVIDIA|AMD|Intel|Tesla|GeForce|Instinct)\s|\s(?:\d+GB|HBM\w*|SXM\d?|PCIe)\b.*")
@@ -106,7 +106,7 @@ def gain(step_ms: float | None, after: tuple[float, float, float] | None) -> str
 
 def change(before_ms: float, after_ms: float) -> str:
     """Return a measured change of the step, such as "50.8 → 39.0 ms", or "11.2 → 12.6 ms, slower"."""
-    slower = ", slower" if after_ms > SLOWER * before_ms else ""
+    slower = ", slower" if after_ms > SLOWER_RATIO * before_ms else ""
     return fmt.step_change(before_ms, after_ms, after_about="") + slower
 
 

@@ -21,8 +21,8 @@ from sawtooth.app.words.comparisons import chain as chain_words
 from sawtooth.ingest.manifest import Manifest
 
 _HTML = templates.pieces("audit.html")
-MAX_ROWS = 6  # rows: first_paint.css reserves a height for up to this number
-MAX_RUNS = 8  # runs, each a column: as many as fit on a page of 1,440 pixels
+MAX_ROWS = 6  # Rows: first_paint.css reserves a height for up to this number.
+MAX_RUNS = 8  # Runs, each a column. As many as fit on a page of 1,440 pixels.
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from sawtooth.app.page.parts import first_change, rank_panels
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import run as words
 
-MAX_BARS = 8  # kinds of collectives with a bar; the table has all of them
+MAX_BARS = 8  # Kinds of collectives with a bar; the table has all of them.
 COLUMNS = {
     "name": "Collective", "dtype": "Type", "group": "Group", "group_size": "Ranks", "size": "Size", "calls_per_step": "Calls per step",
     "transfer_ms": "Transfer, ms (median call)", "ms_per_step": "ms per step", "exposed_ms_per_step": "Exposed, ms per step",
@@ -30,7 +30,7 @@ METHOD = (
     "rank. The bus bandwidth is the rate at which one GPU's link transfers data. It is computed from the shortest duration over the ranks, so it excludes waits. "
     "If several collectives run at the same time, that time counts for each of them."
 )
-MIN_MENTIONED_SHARE = 0.01  # share of the communication time: a smaller exposed time or wait is not mentioned
+MIN_MENTIONED_SHARE = 0.01  # Share of the communication time. A smaller exposed time or wait is not mentioned.
 ONE_RANK_NOTE = "Only one rank's trace is known. Durations include the waits for other ranks, so bandwidths are lower bounds."
 PARALLEL = {
     "dp": "data parallel",
@@ -48,8 +48,8 @@ GROUPS = {
     "bus_gb_s": "Bus bandwidth",
 }
 _HOSTS_SUFFIX = {None: "", True: ", one host", False: ", several hosts"}
-LARGE_BYTES = 10_000_000  # latency, not the link, determines the time of smaller messages
-SLOW_LINK = 0.5  # share of the link's bandwidth: large messages of a well-tuned ring reach more
+LARGE_BYTES = 10_000_000  # Latency, not the link, determines the time of smaller messages.
+SLOW_LINK = 0.5  # Share of the link's bandwidth. Large messages of a well-tuned ring reach more.
 
 
 def main() -> None:

@@ -18,10 +18,9 @@ from sawtooth.app.words import efficiency as words
 from sawtooth.app.words import run as run_words
 from sawtooth.ingest.manifest import Manifest
 
-MIN_MENTIONED_SHARE = (
-    0.01  # share of the time of products, convolutions and attention: less time without tensor cores is not worth a title
-)
-MAX_OPERATORS = 8  # operators in the table: each of the others takes about one percent of the time
+# share of the time of products, convolutions and attention: less time without tensor cores is not worth a title
+MIN_MENTIONED_SHARE = 0.01
+MAX_OPERATORS = 8  # Operators in the table. Each of the others takes about one percent of the time.
 NO_OPERATOR = "no operator recorded"
 HEADS = ("Part of a step", "Time per step", "Share", "Most of it", "What helps")
 SHOWN_ON = {

@@ -24,10 +24,10 @@ from sawtooth.app.words import lost_time as words_of_loss
 from sawtooth.app.words.answer.step import answer_of
 from sawtooth.app.words.lost_time import LostTimeRow
 
-KERNEL_SHOWN = 70  # characters: a longer name of a kernel does not fit into the column
+KERNEL_SHOWN = 70  # Characters. A longer name of a kernel does not fit into the column.
 IN_PYTHON = "python_host"
-ON_A_PHONE = 8  # waits that a phone lists
-STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # the column of steps shows the number without these prefixes of the profiler
+ON_A_PHONE = 8  # Waits that a phone lists.
+STEP_PREFIX = r"^(?:ProfilerStep#|Optimizer\.step#\w+\.step )(?=\d+$)"  # The column of steps shows the number without these prefixes of the profiler.
 CAUSE_LOCATIONS = {
     "operator": "Operator", "python": "Python line", "call": "Runtime call", "phase": "Phase", "next_operation": "Ended by",
     "confidence": "Confidence",

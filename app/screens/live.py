@@ -29,10 +29,10 @@ from sawtooth.app.server.local_sampler import bundled_telemetry, gpus_here, loca
 from sawtooth.app.server.process import jobs
 from sawtooth.app.settings import settings
 
-EVERY_SECONDS = 1.0  # time between two updates; often enough to follow a training, and a sampler sends ten samples per second
+EVERY_SECONDS = 1.0  # Time between two updates; often enough to follow a training, and a sampler sends ten samples per second.
 WINDOWS = {"10 s": 10.0, "1 min": 60.0, "5 min": 300.0, "Whole session": 0.0}
-NUMBER = re.compile(r"[0-9]{1,4}")  # isdigit() would also accept ²
-MAX_FINDINGS = 3  # findings shown in full: with more, the chart would not be visible without scrolling
+NUMBER = re.compile(r"[0-9]{1,4}")  # str.isdigit() would also accept ².
+MAX_FINDINGS = 3  # Findings shown in full. With more, the chart would not be visible without scrolling.
 # The first sample may wait for the driver to wake up. After a longer time, the page reports a problem.
 STARTS_WITHIN_SECONDS = 15.0
 

@@ -32,7 +32,7 @@ sizes = find_batch_size(
     path="batches.sawtooth",
 )"""
 MEMORY = "mem_used_bytes"
-MAX_NAMED_OPERATORS = 2  # operators that the title names
+MAX_NAMED_OPERATORS = 2  # Operators that the title names.
 
 
 def main() -> None:
@@ -161,8 +161,8 @@ def _main_holder(rank: RankResult) -> str:
     if rows.empty:
         return ""
     first = rows.iloc[0]
-    if first["operator"] == memory.BEFORE:
-        return f": {fmt.share(first['share'])} was {memory.BEFORE}"
+    if first["operator"] == memory.ALLOCATED_BEFORE:
+        return f": {fmt.share(first['share'])} was {memory.ALLOCATED_BEFORE}"
     return f": {fmt.share(first['share'])} by {_operator_name(first['operator'])}"
 
 
@@ -175,7 +175,7 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
     rows, capacity = _memory_by_operator(rank)
     if rows.empty:
         return
-    few = rows[rows["operator"] != memory.BEFORE].head(MAX_NAMED_OPERATORS)
+    few = rows[rows["operator"] != memory.ALLOCATED_BEFORE].head(MAX_NAMED_OPERATORS)
     if len(few) > 1:
         names = " and ".join(_operator_name(name) for name in few["operator"])
         cards.title(f"{names} allocated {fmt.share(float(few['share'].sum()))} of the peak")
@@ -202,7 +202,7 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
 def _memory_by_operator(rank: RankResult) -> tuple[pd.DataFrame, float | None]:
     with current_result.opened(rank) as view:
         use = memory.memory_use(view)
-        return memory.holders(view, use) if use is not None else pd.DataFrame(), memory.capacity_bytes(view)
+        return memory.operators_at_peak(view, use) if use is not None else pd.DataFrame(), memory.capacity_bytes(view)
 
 
 def _driver(rank: RankResult) -> None:
@@ -223,7 +223,7 @@ def _driver(rank: RankResult) -> None:
 
 def _in_use(result: RunResult, unknown: str) -> None:
     """Show the memory in use according to telemetry; without such telemetry, ``unknown`` is the headline."""
-    telemetry = telemetry_strip.of(result, result.lead.device if result.lead is not None else None)
+    telemetry = telemetry_strip.telemetry_of(result, result.lead.device if result.lead is not None else None)
     summary = telemetry_strip.summary_of(result, telemetry) if telemetry is not None else None
     if telemetry is None or summary is None or not summary.memory_peak_bytes:
         cards.headline(unknown)

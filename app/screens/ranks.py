@@ -17,9 +17,9 @@ from sawtooth.app.words import predicted_gain
 from sawtooth.app.words import run as words
 from sawtooth.app.words.headline import about_now
 
-MAX_BARS = 16  # ranks drawn side by side; of more ranks, only the most important are drawn
+MAX_BARS = 16  # Ranks drawn side by side; of more ranks, only the most important are drawn.
 MIN_SHOWN_GAIN_MS = 0.0005  # ms: a smaller gain would be shown as 0
-MAX_NAMED = 32  # late ranks that a line lists
+MAX_NAMED = 32  # Late ranks that a line lists.
 INGEST = "sawtooth ingest rank*.trace.json.gz"
 STRAGGLER_COLUMNS = ("Late rank", "Host", "Cause", "Longer than its peers", "A step gains")
 
@@ -68,8 +68,8 @@ def _side_by_side(result: RunResult, communication: Communication, *, in_profile
     unprofiled = estimated and basis.switch(result.lead or shown[0]) == "unprofiled"
     rows = side_by_side(shown, unprofiled=unprofiled)
     waits = {(of_rank.rank, of_rank.device): of_rank for of_rank in communication.ranks}
-    mine = [waits.get((rank.rank, rank.device)) for rank in shown]
-    rows = rows.assign(**{share: [getattr(each, share, None) for each in mine] for share in charts.EXTRA_COLUMNS})
+    waits_of_ranks = [waits.get((rank.rank, rank.device)) for rank in shown]
+    rows = rows.assign(**{share: [getattr(wait, share, None) for wait in waits_of_ranks] for share in charts.EXTRA_COLUMNS})
     finding = charts.title(rows, numbered=not communication.stragglers)
     if communication.job_ranks is not None:
         finding = f"Of the {len(shown)} ranks that are opened here: {finding[0].lower()}{finding[1:]}"
@@ -86,8 +86,8 @@ def _one_trace(result: RunResult, rank: RankResult) -> None:
     if not distributed:
         rank_panels.one_gpu("This run trains on one GPU, so no rank waits for another.", "ranks", result, rank)
         return
-    of = f"one of {world} ranks" if world > 1 else "one rank"
-    cards.headline(f"This run has the trace of {of} only, so waits between ranks are not known.")
+    traced = f"one of {world} ranks" if world > 1 else "one rank"
+    cards.headline(f"This run has the trace of {traced} only, so waits between ranks are not known.")
     cards.empty_state(
         "The traces of the other ranks are missing.",
         "Each process of a distributed job writes its own trace. Ingest them together to make one run.",
@@ -100,13 +100,13 @@ def _ranks_to_draw(result: RunResult, communication: Communication) -> list[Rank
     late = [position for straggler in communication.stragglers for position in straggler.positions]
     lead = [position for position, rank in enumerate(result.ranks) if rank is result.lead]
     waiting = [waits.position for waits in sorted(communication.ranks, key=lambda waits: -waits.wait_ms)]
-    kept = list(dict.fromkeys([*late[: MAX_BARS // 2], *lead, *waiting]))[:MAX_BARS]
-    return sorted((result.ranks[position] for position in kept), key=lambda rank: -1 if rank.rank is None else rank.rank)
+    drawn = list(dict.fromkeys([*late[: MAX_BARS // 2], *lead, *waiting]))[:MAX_BARS]
+    return sorted((result.ranks[position] for position in drawn), key=lambda rank: -1 if rank.rank is None else rank.rank)
 
 
 def _finding(result: RunResult, communication: Communication) -> tuple[str, str | None]:
     """Return the headline (which rank delays the job and why), and a line with the gain and the remedy."""
-    finding = next((each for each in result.findings if "late_rank" in each.explains.topics), None)
+    finding = next((f for f in result.findings if "late_rank" in f.explains.topics), None)
     if not communication.stragglers:
         if finding is not None:  # a rank is late only in the profile, which the map below shows
             return f"{finding.title}.", finding.fix
@@ -140,7 +140,7 @@ def _interval(finding: Finding) -> str:
 
 def _of_pipeline(result: RunResult) -> str | None:
     """Return the change that shrinks the pipeline bubble, and its gain; None if there is no such change."""
-    finding = next((each for each in result.findings if "schedule" in each.explains.topics), None)
+    finding = next((f for f in result.findings if "schedule" in f.explains.topics), None)
     if finding is None or finding.predicted_step_ms is None or result.lead is None or result.lead.best.ms is None:
         return finding.fix if finding is not None else None
     return f"{finding.fix} {fmt.step_change(result.lead.best.ms, finding.predicted_step_ms, about=about_now(result))} per step."

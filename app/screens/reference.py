@@ -18,7 +18,7 @@ from sawtooth.app.page.reference import Column, RuleDocumentation, columns, foun
 
 BETTER = {"higher": "↑", "lower": "↓", "neither": ""}
 METRIC, OWNER, RULE, COLUMN = "Metrics", "Owners and causes", "Rules", "Columns"
-MAX_COMPLETE_HITS = 5  # hits: so few are shown with their complete text
+MAX_COMPLETE_HITS = 5  # Hits. So few are shown with their complete text.
 _FIRST_SENTENCE = re.compile(r"(?<=\.) ")
 
 
@@ -81,7 +81,7 @@ def _owners() -> list[Definition]:
 def _causes() -> list[Definition]:
     return [
         _definition(
-            c.label, [("", c.proof), ("What to do", c.to_do), ("Who can change it", f"{c.who}."), ("Key", f"`{c.key}`")]
+            c.label, [("", c.proof), ("What to do", c.to_do), ("Who can change it", f"{c.changed_by}."), ("Key", f"`{c.key}`")]
         )
         for c in CAUSES
     ]

@@ -23,9 +23,9 @@ from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.server.process import jobs
 from sawtooth.ingest.manifest import Manifest
 
-FAILED_SHOWN = 5  # failed files in the list; the API has the others
+FAILED_SHOWN = 5  # Failed files in the list; the API has the others.
 
-CHECK_INTERVAL_S = 0.5  # time between two checks for new runs that did not come through this page
+CHECK_INTERVAL_S = 0.5  # Time between two checks for new runs that did not come through this page.
 
 
 def main() -> None:

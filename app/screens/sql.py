@@ -21,8 +21,8 @@ from sawtooth.ingest.manifest import RecordingRef
 
 # Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
-LONG_TEXT, LONG_PX = 46, 345  # characters of a text that is shortened in the answer, and the width of its column
-CACHED_RESULTS = 12  # cached answers, a few MB each, so that sorting and reloading do not run a query again
+LONG_TEXT, LONG_PX = 46, 345  # Characters of a text that is shortened in the answer, and the width of its column.
+CACHED_RESULTS = 12  # Cached answers, a few MB each, so that sorting and reloading do not run a query again.
 
 
 def main() -> None:
@@ -174,7 +174,7 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
         hide_index=True,
         key="sql_answer",
         column_config={} if complete else {c: st.column_config.Column(width=LONG_PX) for c in long},
-        height="auto" if len(rows) <= 14 else panel.TALL,
+        height="auto" if len(rows) <= 14 else panel.TALL_TABLE_PX,
         placeholder="NULL",
         alt="The result as a table.",
     )

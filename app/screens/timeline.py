@@ -120,7 +120,7 @@ def _of_a_busy_gpu(result: RunResult, rank: RankResult, answer: StepAnswer) -> s
 
 
 def _overlapping(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> TelemetrySeries | None:
-    telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
+    telemetry = telemetry_strip.telemetry_of(result, rank.device if rank is not None else None)
     if telemetry is None or rank is None or not series.overlap(telemetry, whole, rank.trace.clock):
         return None
     return telemetry
@@ -128,7 +128,7 @@ def _overlapping(result: RunResult, rank: RankResult | None, whole: TimelineSpan
 
 def _separate_telemetry(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> None:
     """Say why the telemetry is not drawn on the timeline, and show its last minute separately."""
-    telemetry = telemetry_strip.of(result, rank.device if rank is not None else None)
+    telemetry = telemetry_strip.telemetry_of(result, rank.device if rank is not None else None)
     if telemetry is None and result.telemetry.host is not None:
         cards.small("Only the host was sampled, no GPU. Its cores, memory and disks are under Telemetry.")
         return

@@ -29,8 +29,8 @@ from sawtooth.app.words import staircase as staircase_words
 from sawtooth.app.words.answer.step import answer_of
 from sawtooth.app.words.answer.title import first_without_bar
 
-NUMBERS = "numbers"  # address parameter: whether the section of all numbers is open
-SHOWN_FIRST = 3  # findings that are shown open if there are no bars; the others are folded
+NUMBERS = "numbers"  # Address parameter: whether the section of all numbers is open.
+SHOWN_FIRST = 3  # Findings that are shown open if there are no bars; the others are folded.
 
 
 def main() -> None:

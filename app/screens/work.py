@@ -29,8 +29,8 @@ GROUPS: dict[Grouping, str] = {
 FINER_GROUPING: dict[Grouping, tuple[Grouping, str]] = {"operator": ("shape", "By shape"), "module": ("class", "By class")}
 HEADINGS: dict[Grouping, str] = {**GROUPS, "shape": "Operator", "class": "Class of modules"}
 ORDERS = {"ms": "GPU time", "host_ms": "host time"}
-MOVES_FROM = 0.003  # share of GPU time: less transfer time does not change a shown digit and is not mentioned
-MIN_HEADLINE_SHARE = 0.3  # share of GPU time: if the largest kernel has a smaller share, the headline names a category instead
+MOVES_FROM = 0.003  # Share of GPU time. Less transfer time does not change a shown digit and is not mentioned.
+MIN_HEADLINE_SHARE = 0.3  # Share of GPU time. If the largest kernel has a smaller share, the headline names a category instead.
 METHOD = (
     "GPU time between the first and the last counted step, divided by the counted steps. If operations run at the same time, each nanosecond "
     "counts once: for a tensor-core kernel first, then for another kernel, communication or a copy. The rest of an operation's duration "
@@ -152,7 +152,7 @@ def _host_times(rank: RankResult, by: Grouping) -> pd.DataFrame:
 def _memory_at_peak(rank: RankResult) -> pd.DataFrame:
     with current_result.opened(rank) as view:
         use = memory.memory_use(view)
-        held = memory.holders(view, use) if use is not None else pd.DataFrame(columns=["operator", "bytes"])
+        held = memory.operators_at_peak(view, use) if use is not None else pd.DataFrame(columns=["operator", "bytes"])
     return pd.DataFrame({"operator": held["operator"], "held_mib": held["bytes"].astype(float) / 2**20})
 
 
@@ -245,7 +245,7 @@ def _chosen_row(key: str | None, rows: pd.DataFrame, by: Grouping) -> pd.Series:
     return rows.iloc[keys.index(key)]
 
 
-ALWAYS = ("short", "shapes", "bar", "ms", "share", "class_of", "change")  # fit beside the map at 1440 pixels
+ALWAYS = ("short", "shapes", "bar", "ms", "share", "class_of", "change")  # Fit beside the map at 1440 pixels.
 
 
 def _table(rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bool) -> int | None:

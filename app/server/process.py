@@ -68,7 +68,7 @@ def started_settings() -> Settings:
     return settings()
 
 
-def listens_at() -> ServedAddress:
+def listening_address() -> ServedAddress:
     """Return the address and port on which this server listens."""
     from streamlit import config
 
@@ -78,7 +78,7 @@ def listens_at() -> ServedAddress:
 
 def announce() -> None:
     """Print how to open this server, and open it if requested."""
-    options, served = settings(), listens_at()
+    options, served = settings(), listening_address()
     url = url_of(served.address, served.port, secure=served.secure)
     print(f"Sawtooth: {link_to(options.data, url) if options.token else url}", flush=True)
     if options.token:
@@ -107,7 +107,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
     limit_lines()
     slow_clients = asyncio.create_task(end_slow_clients())
     try:
-        with keep_address(data, listens_at()):
+        with keep_address(data, listening_address()):
             yield None
     finally:
         slow_clients.cancel()

@@ -25,25 +25,27 @@ NOT_LOADED = (
 )
 
 
-def outcome(how: Ending, code: int | None, tail: str, *, limit_s: float, has_steps: bool, compiles: bool) -> tuple[Ending, str]:
-    """Return how a run ended and why it failed, by its exit code and the end of its output."""
+def outcome(
+    ending: Ending, code: int | None, tail: str, *, limit_s: float, has_steps: bool, compiles: bool
+) -> tuple[Ending, str]:
+    """Return ending a run ended and why it failed, by its exit code and the end of its output."""
     last = last_line(tail)
-    if code == STOPPED_BY_GUARD or how == "guarded":
+    if code == STOPPED_BY_GUARD or ending == "guarded":
         return "guarded", ""
-    if how == "hung":
+    if ending == "hung":
         event = "No step ended" if has_steps else "The first step did not end"
         unfinished = " The change compiles the model. The compilation did not end either." if compiles and not has_steps else ""
-        return how, f"{event} within {fmt.duration_ns(limit_s * 1e9)}, so the run was ended.{unfinished}"
-    if how == "failed":
+        return ending, f"{event} within {fmt.duration_ns(limit_s * 1e9)}, so the run was ended.{unfinished}"
+    if ending == "failed":
         if (memory_error := memory_error_in(tail)) is not None:
             return "out_of_memory", memory_error
         if code in KILLED_CODES:
             return "out_of_memory", "The system killed the training (SIGKILL), as it does when memory runs out."
         if not last:
-            return how, f"The training ended with exit code {code}."
+            return ending, f"The training ended with exit code {code}."
         advice = NO_MODULE if last.startswith("ModuleNotFoundError") else ""
-        return how, f"The training ended with exit code {code}: {last}{advice and '.' + advice}"
-    return how, ""
+        return ending, f"The training ended with exit code {code}: {last}{advice and '.' + advice}"
+    return ending, ""
 
 
 def why_not_measured(steps: int, tail: str, *, is_loaded: bool) -> str:

@@ -14,7 +14,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.attribution import has_marked_gpus
 from sawtooth.analysis.telemetry.step_marks import step_mark_evidence
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.trials.choosing import Candidate
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
@@ -22,7 +22,7 @@ from sawtooth.ingest.schema import DataFolder
 
 def measured_run(bundle: Path, data: DataFolder) -> tuple[RunResult, MeasuredSteps, str]:
     """Return the analysis of a recorded run, its measurements, and its id."""
-    run = bring_in(data, [(bundle, bundle.name)]).runs[0]
+    run = ingest_into_runs(data, [(bundle, bundle.name)]).runs[0]
     with Library(data) as library:
         result = result_of(run, library)
         return result, _of_all_ranks(side_of([result], library).measured[0], run, library), run.id
@@ -35,9 +35,13 @@ def predicted_together(
 
     All three are None if a candidate has no prediction, or if the replay cannot predict the changes together.
     """
-    rules = {each.rule for each in candidates if each.predicted_ms is not None}
+    rules = {candidate.rule for candidate in candidates if candidate.predicted_ms is not None}
     findings = [finding for finding in result.findings if finding.rule in rules]
-    if result.lead is None or any(each.predicted_ms is None for each in candidates) or not all(f.edits for f in findings):
+    if (
+        result.lead is None
+        or any(candidate.predicted_ms is None for candidate in candidates)
+        or not all(f.edits for f in findings)
+    ):
         return None, None, None
     with Library(data) as library:
         together = combined_prediction(library, result.lead, result.gpus, findings)

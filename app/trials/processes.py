@@ -58,20 +58,20 @@ class Training:
         by_pid: dict[int, psutil.Process] = {}
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self._process.pid)
-            by_pid = {each.pid: each for each in (first, *first.children(recursive=True))}
+            by_pid = {process.pid: process for process in (first, *first.children(recursive=True))}
         own = psutil.Process().username()
-        for each in psutil.process_iter(["username"]):
-            if each.pid not in by_pid and each.info["username"] == own and each.pid != psutil.Process().pid:
+        for process in psutil.process_iter(["username"]):
+            if process.pid not in by_pid and process.info["username"] == own and process.pid != psutil.Process().pid:
                 with contextlib.suppress(psutil.Error):
-                    if each.environ().get(FOLDER) == self._folder:
-                        by_pid[each.pid] = each
-        return [each for each in by_pid.values() if _lives(each)]
+                    if process.environ().get(FOLDER) == self._folder:
+                        by_pid[process.pid] = process
+        return [process for process in by_pid.values() if _lives(process)]
 
     def runs_python(self) -> bool:
         """Return whether the first process or one of its children is a Python."""
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self._process.pid)
-            return any(_is_python(each) for each in (first, *first.children(recursive=True)))
+            return any(_is_python(process) for process in (first, *first.children(recursive=True)))
         return False
 
     def memory_bytes(self) -> int:
@@ -79,9 +79,9 @@ class Training:
         total = 0
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self._process.pid)
-            for each in (first, *first.children(recursive=True)):
+            for process in (first, *first.children(recursive=True)):
                 with contextlib.suppress(psutil.Error):
-                    memory = each.memory_full_info()
+                    memory = process.memory_full_info()
                     total += getattr(memory, "pss", memory.rss)
         return total
 
@@ -93,23 +93,23 @@ class Training:
         """
         processes = self.processes()
         ports = _ports(processes)
-        helpers = [each for each in processes if _is_helper(each)]
-        for each in processes:
-            if each not in helpers:
+        helpers = [process for process in processes if _is_helper(process)]
+        for process in processes:
+            if process not in helpers:
                 with contextlib.suppress(psutil.Error):
-                    each.kill()
+                    process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(MAX_END_S)
         _, remaining = psutil.wait_procs(processes, timeout=2.0 if helpers else MAX_END_S)
-        remaining = sorted({*remaining, *self.processes()}, key=lambda each: each.pid)
-        for each in remaining:
+        remaining = sorted({*remaining, *self.processes()}, key=lambda process: process.pid)
+        for process in remaining:
             with contextlib.suppress(psutil.Error):
-                each.kill()
+                process.kill()
         _, remaining = psutil.wait_procs(remaining, timeout=MAX_END_S)
         return [
-            *(f"Process {each.pid} does not end." for each in remaining if _lives(each)),
+            *(f"Process {process.pid} does not end." for process in remaining if _lives(process)),
             *_still_taken(ports),
-            *_still_on_gpu([each.pid for each in processes]),
+            *_still_on_gpu([process.pid for process in processes]),
         ]
 
 
@@ -158,7 +158,7 @@ def wait_for_closed_connections() -> None:
     deadline, assigned = time.monotonic() + MAX_CLOSING_S, _assigned_ports()
     while time.monotonic() < deadline:
         connections = psutil.net_connections("tcp")
-        if not any(each.status in CLOSING and each.laddr.port not in assigned for each in connections):
+        if not any(connection.status in CLOSING and connection.laddr.port not in assigned for connection in connections):
             return
         time.sleep(1.0)
 

@@ -16,7 +16,7 @@ from sawtooth.app.trials import endings, steps
 from sawtooth.app.trials.endings import MAX_PROLONGATION, MIN_STEPS, Ending
 from sawtooth.app.trials.output import names_taken_port
 from sawtooth.app.trials.processes import Training, delayed_stop
-from sawtooth.ingest.capture.command import settings as hook
+from sawtooth.ingest.capture.command import settings as hook_settings
 from sawtooth.ingest.capture.command.launch import hooked_environment
 from sawtooth.ingest.capture.command.parts import LOADED
 from sawtooth.ingest.capture.command.progress import MarksTail
@@ -40,6 +40,7 @@ MIB = 1 << 20
 # A loader's worker passes tensors through a socket. Linux limits the path of a socket to 107 bytes.
 MAX_TMPDIR_LENGTH = 107 - len("/pymp-12345678/listener-12345678")
 SHORT_TMPDIR = "/tmp"
+PROFILED_STEPS = 5  # As for `sawtooth run`.
 PROFILE_S = 30.0  # Time that the profile may take in addition to the time of the steps.
 MAX_FIRST_STEP_S = 1800.0  # Time limit of the base run's first step. Loading a data set or compiling may take long.
 
@@ -69,15 +70,15 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The end of a run, its bundle (None without steps), and the notes of its training processes.
+    """The ``ending`` of a run, its bundle (None without steps), and the notes of its training processes.
 
     ``start_s`` is the time from the start to the first step, plus the excess time of slow first steps. ``why`` says what went
-    wrong. ``left`` has a sentence about each process, port and GPU memory that was not freed. ``files`` are the existing files
+    wrong. ``not_freed`` has a sentence about each process, port and GPU memory that was not freed. ``files`` are the existing files
     that the run would have changed. ``tail`` is the end of the output. ``is_loaded`` is False if no Python process of the command
     loaded the hook.
     """
 
-    how: Ending
+    ending: Ending
     bundle: Path | None
     notes: list[Mapping[str, Any]]
     step_times_ms: list[float]
@@ -93,14 +94,14 @@ class FinishedRun:
     @property
     def why_unmeasured(self) -> str:
         """Why the run has no step time."""
-        if self.why and (self.is_loaded or self.how != "hung"):
+        if self.why and (self.is_loaded or self.ending != "hung"):
             return self.why
         return endings.why_not_measured(len(self.step_times_ms), self.tail, is_loaded=self.is_loaded)
 
     @property
     def port_is_taken(self) -> bool:
         """Whether the run failed because a port that it needs is in use."""
-        return self.how == "failed" and names_taken_port(self.tail)
+        return self.ending == "failed" and names_taken_port(self.tail)
 
 
 def run(request: RunRequest) -> FinishedRun:
@@ -133,7 +134,7 @@ def _run(request: RunRequest, temporary: str) -> FinishedRun:
             )
             training = Training(process, parts)
         watch = _Watch(request, parts, process, training, began)
-        how = watch.until_known()
+        ending = watch.wait_for_ending()
     finally:
         messages = training.end() if training is not None else []
         if sampler is not None:
@@ -142,7 +143,7 @@ def _run(request: RunRequest, temporary: str) -> FinishedRun:
     tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
     has_steps = watch.start_s is not None
     code = process.returncode
-    how, why = endings.outcome(how, code, tail, limit_s=watch.limit_s, has_steps=has_steps, compiles=_compiles(request))
+    ending, why = endings.outcome(ending, code, tail, limit_s=watch.limit_s, has_steps=has_steps, compiles=_compiles(request))
     notes = _notes(parts)
     notes_of_all = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
     files = [file for each in notes_of_all for file in each["files"]]
@@ -150,7 +151,7 @@ def _run(request: RunRequest, temporary: str) -> FinishedRun:
     start_s = watch.start_s + steps.compiling_s(step_times) if watch.start_s is not None else None
     took_s, loaded = time.monotonic() - began, (parts / LOADED).exists()
     return FinishedRun(
-        how, bundle, notes, step_times, start_s, watch.memory_bytes / MIB, took_s, why, messages, files, tail, loaded
+        ending, bundle, notes, step_times, start_s, watch.memory_bytes / MIB, took_s, why, messages, files, tail, loaded
     )
 
 
@@ -160,15 +161,15 @@ class _Watch:
     def __init__(
         self, request: RunRequest, parts: Path, process: subprocess.Popen[bytes], training: Training, began: float
     ) -> None:
-        self._order, self._parts, self._process, self._training, self._began = request, parts, process, training, began
+        self._request, self._parts, self._process, self._training, self._began = request, parts, process, training, began
         self.start_s: float | None = None
         self.memory_bytes = 0
-        self._count, self._newest = 0, began
+        self._count, self._newest_step_s = 0, began
         self._marks = MarksTail(parts, max_marks=None)
         self._longest_s = 0.0
         self._without_hook_since: float | None = None
 
-    def until_known(self) -> Ending:
+    def wait_for_ending(self) -> Ending:
         """Wait until the step time is known or the run ends."""
         checks = 0
         while True:
@@ -194,18 +195,19 @@ class _Watch:
         if step_times and self.start_s is None:
             self.start_s = now - self._began - sum(step_times) / 1e3
         if len(step_times) != self._count:
-            self._longest_s = max(self._longest_s, now - self._newest if self._count else 0.0)
-            self._count, self._newest = len(step_times), now
+            self._longest_s = max(self._longest_s, now - self._newest_step_s if self._count else 0.0)
+            self._count, self._newest_step_s = len(step_times), now
 
     def _is_known(self, step_times: Sequence[float], loop_s: float) -> bool:
         """Return whether the step times (ms) suffice or the time is over; ``loop_s`` includes evaluations."""
-        if _compiles(self._order):  # the first steps compile and record CUDA graphs, even if they are short
+        if _compiles(self._request):  # the first steps compile and record CUDA graphs, even if they are short
             loop_s -= sum(step_times[: outermost.REPLAYED_AFTER]) / 1e3
             step_times = step_times[outermost.REPLAYED_AFTER :]
         trained_s = sum(step_times) / 1e3 - steps.compiling_s(step_times)
-        seconds, enough = self._order.seconds, self._order.enough
+        seconds, enough = self._request.seconds, self._request.enough
         ranks = len(list(self._parts.glob("marks-*.jsonl")))
-        if self._order.profiles and len(list(self._parts.glob("trace-*.json"))) < max(ranks, 1):
+        if self._request.profiles and len(list(self._parts.glob("trace-*.json"))) < max(ranks, 1):
+            # Steps are slower while the profiler runs, so the run gets more time.
             seconds, enough = 2 * seconds + PROFILE_S, lambda times: False
         if (trained_s >= seconds and len(step_times) >= MIN_STEPS) or loop_s >= MAX_PROLONGATION * seconds:
             return True
@@ -214,15 +216,15 @@ class _Watch:
     @property
     def limit_s(self) -> float:
         """The time in s after which a run without a new step counts as hanging."""
-        compiles = COMPILES_S if _compiles(self._order) else 0.0
+        compiles = COMPILES_S if _compiles(self._request) else 0.0
         if self.start_s is not None:
             return max(HANGS_S + compiles, MAX_PAUSE_STEPS * self._longest_s)
-        if self._order.start_s is not None:
-            return HANGS_S + MAX_START_FACTOR * self._order.start_s + compiles
+        if self._request.start_s is not None:
+            return HANGS_S + MAX_START_FACTOR * self._request.start_s + compiles
         return MAX_FIRST_STEP_S
 
     def _hangs(self) -> bool:
-        return time.monotonic() - self._newest > self.limit_s or self._runs_without_hook()
+        return time.monotonic() - self._newest_step_s > self.limit_s or self._runs_without_hook()
 
     def _runs_without_hook(self) -> bool:
         """Return whether a Python process of the command has run for HANGS_S and none has loaded the hook."""
@@ -236,7 +238,7 @@ class _Watch:
     def _guarded(self) -> bool:
         """Return whether the guard has refused to change an existing file; its note then has the key ``how``."""
         notes = self._parts.glob(f"{NOTES}-*.json")
-        return self._order.settings.guards and any(b'"how"' in path.read_bytes() for path in notes)
+        return self._request.settings.guards and any(b'"how"' in path.read_bytes() for path in notes)
 
 
 def _compiles(request: RunRequest) -> bool:
@@ -255,11 +257,11 @@ def _temporary_folder(work: Path) -> Iterator[str]:
 
 def _environment(request: RunRequest, parts: Path, temporary: str) -> dict[str, str]:
     options = {
-        hook.PROFILED_STEPS: 5 if request.profiles else 0,
-        hook.AFTER_SECONDS: min(hook.DEFAULT_AFTER_S, request.seconds / 4),
-        hook.EVERY: 0,
-        hook.LOADER: 1,
-        hook.STACKS: 0,
+        hook_settings.PROFILED_STEPS: PROFILED_STEPS if request.profiles else 0,
+        hook_settings.AFTER_SECONDS: min(hook_settings.DEFAULT_AFTER_S, request.seconds / 4),
+        hook_settings.EVERY: 0,
+        hook_settings.LOADER: 1,
+        hook_settings.STACKS: 0,
     }
     hooked = hooked_environment(parts, options)
     return {

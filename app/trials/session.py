@@ -79,7 +79,7 @@ class TrialSession:
             return 2 * half_width_ms <= max_width_ms
 
         finished = self._run({}, "base", enough, profiles=first)
-        if finished.bundle is not None and finished.how in ("measured", "ended"):
+        if finished.bundle is not None and finished.ending in ("measured", "ended"):
             ended = time.monotonic()
             result, measured, run_id = measured_run(finished.bundle, self._data)
             if measured.best_ms is not None:
@@ -99,7 +99,7 @@ class TrialSession:
         if len(candidates) > 1:
             together = predicted_together(self.bases[0].result, self._data, candidates)
             trial.predicted_ms, trial.predicted_low_ms, trial.predicted_high_ms = together
-        changes = {each.slug: each.values for each in candidates}
+        changes = {candidate.slug: candidate.values for candidate in candidates}
         base_ms = self.base_ms or 0.0
 
         def enough(step_times: Sequence[float]) -> bool:
@@ -116,14 +116,14 @@ class TrialSession:
     def _judge_end(self, trial: Trial, finished: FinishedRun) -> None:
         """Read the measurement of ``trial``; set the status if the run failed or if the changes had no effect."""
         trial.why = " ".join(filter(None, (finished.why, *finished.not_freed)))
-        if finished.how in ("out_of_memory", "failed", "hung"):
-            trial.status = "out_of_memory" if finished.how == "out_of_memory" else "failed"
+        if finished.ending in ("out_of_memory", "failed", "hung"):
+            trial.status = "out_of_memory" if finished.ending == "out_of_memory" else "failed"
             return
-        if finished.how == "guarded":
+        if finished.ending == "guarded":
             files = ", ".join(dict.fromkeys(file["path"] for file in finished.files))
             trial.status, trial.why = "failed", f"The trial was ended before it changed {files}."
             return
-        slugs = [each.slug for each in trial.candidates]
+        slugs = [candidate.slug for candidate in trial.candidates]
         unproven = [
             slug for slug in slugs if not finished.notes or any(slug not in notes["proofs"] for notes in finished.notes)
         ]
@@ -252,7 +252,7 @@ class TrialSession:
             folders.copy(self._folder, folder)
             words = [folders.move_path(word, self._folder, folder) for word in words]
         number = f" {len(self.bases) + 1}" if label == "base" and self.bases else ""
-        values = ", ".join(f"{name} {value}" for each in changes.values() for name, value in each.items() if name != "kind")
+        values = ", ".join(f"{name} {value}" for change in changes.values() for name, value in change.items() if name != "kind")
         self._say(f"{self._count}. {label}{number}{f' ({values})' if values else ''}")
         first = self.bases[0] if self.bases else None
         finished = run(

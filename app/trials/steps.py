@@ -12,7 +12,7 @@ from sawtooth.analysis.quantiles import student_t
 MIN_STEPS = 40  # The variation of fewer steps is not known.
 # The first second is not representative, because the loader's queue is full and caches are cold. There, a step of 3.4 ms took 4.8 ms.
 MIN_S = 5.0
-BLOCKS = 8  # Blocks of neighbouring steps. Their means are nearly independent, and eight means suffice for an interval.
+MEAN_BLOCKS = 8  # Blocks of neighbouring steps. Their means are nearly independent, and eight means suffice for an interval.
 WARM_UP_SHARE = 0.2  # Share of the steps at the start that is left out.
 QUANTILE = 0.975  # Quantile of Student's t distribution for a 95 % interval.
 # Steps among the first 10 that take more than 5 times the median count as start-up.
@@ -47,7 +47,7 @@ def mean_and_half_width(step_times: Sequence[float]) -> tuple[float, float]:
     blocks = _blocks(counted)
     if not blocks:
         return statistics.fmean(counted) if counted else 0.0, math.inf
-    return statistics.fmean(counted), student_t(BLOCKS - 1, QUANTILE) * statistics.stdev(blocks) / math.sqrt(BLOCKS)
+    return statistics.fmean(counted), student_t(MEAN_BLOCKS - 1, QUANTILE) * statistics.stdev(blocks) / math.sqrt(MEAN_BLOCKS)
 
 
 def half_medians(step_times: Sequence[float]) -> tuple[float, float] | None:
@@ -62,6 +62,6 @@ def half_medians(step_times: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _blocks(counted: Sequence[float]) -> list[float]:
-    """Return the means of BLOCKS blocks of neighbouring steps; empty for too few steps."""
-    size = len(counted) // BLOCKS if len(counted) >= MIN_STEPS else 0
-    return [statistics.fmean(counted[i * size : (i + 1) * size]) for i in range(BLOCKS)] if size else []
+    """Return the means of MEAN_BLOCKS blocks of neighbouring steps; empty for too few steps."""
+    size = len(counted) // MEAN_BLOCKS if len(counted) >= MIN_STEPS else 0
+    return [statistics.fmean(counted[i * size : (i + 1) * size]) for i in range(MEAN_BLOCKS)] if size else []

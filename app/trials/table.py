@@ -42,9 +42,9 @@ def _as_json(trial: Trial) -> dict[str, Any]:
         "why": trial.why,
         "proof": trial.proof,
         "result": _result(trial),
-        "values": {name: value for each in trial.candidates for name, value in each.values.items()},
+        "values": {name: value for candidate in trial.candidates for name, value in candidate.values.items()},
         "rule": trial.candidates[0].rule,
-        "code": [each.code for each in trial.candidates if each.code],
+        "code": [candidate.code for candidate in trial.candidates if candidate.code],
         "memory_mib": trial.memory_mib,
         "start_s": trial.start_s,
         "losses": trial.losses,
@@ -58,7 +58,7 @@ def _result(trial: Trial) -> str | None:
     It is None without known changes.
     """
     order = ("same result", "rounding", "other result")
-    kinds = [each.change.result for each in trial.candidates if each.change is not None]
+    kinds = [candidate.change.result for candidate in trial.candidates if candidate.change is not None]
     return max(kinds, key=order.index, default=None)
 
 
@@ -78,7 +78,7 @@ def lines(session: TrialSession) -> list[str]:
         if remarks:
             out += ["", f"{trial.slug}: {remarks}"]
         if trial.status == "kept":
-            out += [f"  {line}" for each in trial.candidates for line in each.code.splitlines()]
+            out += [f"  {line}" for candidate in trial.candidates for line in candidate.code.splitlines()]
     return out
 
 
@@ -155,7 +155,7 @@ def _remarks(trial: Trial, session: TrialSession) -> str:
 
 def _not_faster_than_one(trial: Trial, session: TrialSession) -> list[str]:
     """Return a sentence if one change of ``trial`` alone is as fast as all of them together."""
-    names = {each.slug for each in trial.candidates}
+    names = {candidate.slug for candidate in trial.candidates}
     alone = [each for each in session.trials if each.status == "kept" and each.slug in names and each.measured_ms]
     best = min(alone, key=lambda each: each.measured_ms or 0.0, default=None)
     if len(names) < 2 or best is None or (best.measured_ms or 0.0) > (trial.measured_ms or 0.0):

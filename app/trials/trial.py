@@ -52,7 +52,7 @@ class Trial:
     @property
     def slug(self) -> str:
         """The change, or the changes that were tried together."""
-        return TOGETHER.join(each.slug for each in self.candidates)
+        return TOGETHER.join(candidate.slug for candidate in self.candidates)
 
     @property
     def is_inside(self) -> bool | None:
@@ -65,7 +65,7 @@ class Trial:
     @property
     def times_work(self) -> float:
         """The work of a step divided by that of the base run's step; above 1 with a larger batch."""
-        return next((float(each.values["times"]) for each in self.candidates if each.slug == BATCH), 1.0)
+        return next((float(candidate.values["times"]) for candidate in self.candidates if candidate.slug == BATCH), 1.0)
 
 
 @dataclass

@@ -26,7 +26,7 @@ MIN_REMAINING_GAIN = 0.5  # Share of a change's own gain. A note says if less re
 # First lines of a code change. They are comments, so that a copied text remains code.
 FOR_EXAMPLE, WITH_NAMES = "  # for example", "  # with this run's names"
 _ALIGNED_COMMENT = re.compile(r"(?<=\S) {2,}#")  # Matches the spaces before a comment, which would wrap in a narrow card.
-MIN_PLAN_SAVING = 0.1  # Share of the step after the first change. A plan that saves more gets a bar.
+MIN_PLAN_SAVING = 0.1  # Share of the step time after the first change. A plan that saves more gets a bar.
 MAX_RANGE_RATIO = 3.0  # Ratio of a range's ends. A wider range is shown instead of its middle.
 
 
@@ -111,7 +111,7 @@ def gain_text(result: RunResult, finding: Finding) -> str:
 
 
 def gain_and_step(result: RunResult, finding: Finding) -> str:
-    """Return a change's gain and, if claimed, the step after it with its confidence."""
+    """Return a change's gain and, if claimed, the step time after it with its confidence."""
     return ", ".join(filter(None, (gain_text(result, finding), predicted_gain.detail(finding))))
 
 
@@ -154,7 +154,6 @@ def _note_on_earlier_changes(result: RunResult, finding: Finding, numbers: Mappi
 
 
 def _is_named_in(title: str, result: RunResult, rule: str) -> bool:
-    """Return whether ``title`` names the action of the finding of ``rule``."""
     return any(f"“{action(finding)}”" in title for finding in result.findings if finding.rule == rule)
 
 
@@ -183,7 +182,7 @@ def advice_on_loss(result: RunResult) -> tuple[str, str] | None:
     if verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
         return None
     loss = verdict.loss
-    if loss.cause in CAUSE_OF and CAUSE_OF[loss.cause].who == "the late rank":
+    if loss.cause in CAUSE_OF and CAUSE_OF[loss.cause].changed_by == "the late rank":
         return None  # No finding names the late rank, so the user would not know which rank to look at.
     is_unexplained = loss.owner == "idle" and loss.cause in (None, "unattributed")
     if is_unexplained or any(_is_about(finding, loss.cause) for finding in result.findings):
@@ -219,7 +218,7 @@ def plan_title(result: RunResult) -> str | None:
 
 
 def planned_steps(result: RunResult) -> str:
-    """Return the step now and after the plan, such as "40.0 → ≈ 28.0 ms"; "" without a plan."""
+    """Return the step time now and after the plan, such as "40.0 → ≈ 28.0 ms"; "" without a plan."""
     return _planned(result) if plan_title(result) is not None else ""
 
 
@@ -232,7 +231,7 @@ def _planned(result: RunResult) -> str:
 
 
 def _after_all(last: PlanStep) -> str:
-    """Return the step after a plan: "≈ 28.0 ms", or a range if the prediction is too wide."""
+    """Return the step time after a plan: "≈ 28.0 ms", or a range if the prediction is too wide."""
     if last.predicted_high_ms > MAX_RANGE_RATIO * last.predicted_low_ms:
         return fmt.span_ms(last.predicted_low_ms, last.predicted_high_ms)
     return f"≈\u00a0{fmt.duration_ms(last.predicted_step_ms)}"
@@ -247,7 +246,7 @@ def plan_heading(result: RunResult) -> str | None:
 def plan_bar(result: RunResult, after_ms: float | None) -> PlannedStep | None:
     """Return the bar of the step after the whole plan.
 
-    It is None if the plan hardly saves more than the first change. ``after_ms`` is the step after the first change; None if it is not predicted.
+    It is None if the plan hardly saves more than the first change. ``after_ms`` is the step time after the first change; None if it is not predicted.
     """
     step_ms = best_ms(result)
     if plan_title(result) is None or not step_ms:

@@ -26,7 +26,7 @@ REMARK = "remark: no gain is predicted"
 class ToDo:
     """A change with its ``number`` on the Verdict, its gain, and its reason.
 
-    ``technique`` is the name in tuning guides. ``detail`` is the step after the change; "" without a prediction. ``overlap`` says
+    ``technique`` is the name in tuning guides. ``detail`` is the step time after the change ("" without a prediction). ``overlap`` says
     whether another change saves the same time.
     """
 
@@ -48,8 +48,10 @@ def to_do(result: RunResult, checked: Sequence[Checked]) -> list[ToDo]:
     """Return every finding in the Verdict's order, with its number and figures."""
     techniques = {row.rule: row.technique.title for row in checked if row.finding is not None}
     rows = [_to_do(number, finding, techniques, result) for number, finding in advice.numbered(result)]
-    loss = advice.advice_on_loss(result)
-    return [ToDo(1, loss[0], "", f"saves {loss[1]}", "", "the largest loss of time", ""), *rows] if loss else rows
+    if (loss := advice.advice_on_loss(result)) is None:
+        return rows
+    action, saving = loss
+    return [ToDo(1, action, "", f"saves {saving}", "", "the largest loss of time", ""), *rows]
 
 
 def _to_do(number: int, finding: Finding, techniques: dict[str | None, str], result: RunResult) -> ToDo:
@@ -96,19 +98,19 @@ def effect(result: RunResult) -> str:
     advised = [finding for finding in result.findings if reading_order.is_advice(finding)]
     would = sum((finding.claims == "gain" and not finding.may_gain_nothing) or finding.pays_later for finding in advised)
     would += advice.advice_on_loss(result) is not None
-    every = len(advised) + (advice.advice_on_loss(result) is not None)
-    if not every:
+    total = len(advised) + (advice.advice_on_loss(result) is not None)
+    if not total:
         return "No technique would shorten the step"
-    if 0 < would < every:
-        return f"{fmt.many(every, 'change')}: {would} would shorten the step, {every - would} may"
-    return f"{fmt.many(every, 'change')} {'would' if would else 'may'} shorten the step"
+    if 0 < would < total:
+        return f"{fmt.many(total, 'change')}: {would} would shorten the step, {total - would} may"
+    return f"{fmt.many(total, 'change')} {'would' if would else 'may'} shorten the step"
 
 
 def states(checked: Sequence[Checked]) -> str:
     """Return how many of the other techniques are in use, gain nothing, do not apply or cannot be seen."""
     count = {status: sum(row.status == status for row in checked) for status in STATES}
-    apart = f", {count['not applicable']} not applicable" if count["not applicable"] else ""
-    return f"{fmt.many(count['done'], 'technique')} in use, {count['nothing']} with nothing to gain{apart}, {count['not checked']} cannot be seen"
+    not_applicable = f", {count['not applicable']} not applicable" if count["not applicable"] else ""
+    return f"{fmt.many(count['done'], 'technique')} in use, {count['nothing']} with nothing to gain{not_applicable}, {count['not checked']} cannot be seen"
 
 
 def title(result: RunResult, checked: Sequence[Checked]) -> str:

@@ -21,7 +21,7 @@ ROUNDING = 1e-9  # Sums of floating-point numbers may differ by this share of th
 MAX_LIMITED_CLOCK = 0.98  # Share of the rated clock. A smaller reduction is not mentioned.
 MIN_CLOCK_LOSS = 0.005  # Share of the peak's clock. A smaller difference is rounding.
 
-BECAUSE = {  # the main loss relative to the peak; ``mfu_headline`` inserts its share of a step
+BECAUSE = {  # The main loss relative to the peak; ``mfu_headline`` inserts its share of a step.
     "idle": "the GPU is idle for {} of each step",
     "exposed_memcpy": "copies that nothing overlaps take {} of each step",
     "exposed_comm": "exposed communication takes {} of each step",
@@ -31,7 +31,7 @@ BECAUSE = {  # the main loss relative to the peak; ``mfu_headline`` inserts its 
     "slow_kernels": "slow matrix kernels cost {} of each step",
     "rest": "many small losses take {} of each step",
 }
-HELPS = {  # advice for parts that are not lost time
+HELPS = {  # Advice for parts that are not lost time.
     "other_kernels": "Fuse or remove them: torch.compile, fused optimizers and losses.",
     "dtype": "Compute in bf16 (autocast), or allow TF32.",
     "clock": "Raise the power limit or improve the cooling. The Telemetry page shows the reason.",

@@ -13,7 +13,7 @@ from sawtooth.analysis.run.verdict import explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.words import causes, telemetry
 from sawtooth.app.words.efficiency import throttled
-from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_now, step_time
+from sawtooth.app.words.run import first_line, is_by_dtype, mfu_peak, step_time, step_time_text
 from sawtooth.app.words.savings import with_known_mfu
 
 MIN_PAUSE_SHARE = 0.01  # Share of the step. Pauses of less time per step are not mentioned.
@@ -103,9 +103,9 @@ def between_steps(result: RunResult) -> str | None:
 def _pause_in_words(pauses: Pauses, step_ms: float) -> str:
     if pauses.reason == "unknown":
         share = fmt.share(pauses.share(step_ms))
-        return f"Between its steps the loop pauses for {pauses.long}, {pauses.often}: {share} of the run, which these times do not include."
+        return f"Between its steps the loop pauses for {pauses.length_text}, {pauses.frequency_text}: {share} of the run, which these times do not include."
     activity = "Evaluation" if pauses.reason == "evaluation" else "Writing checkpoints"
-    mean, length = fmt.duration_ms(pauses.ms_per_step), f"{fmt.duration_ms(pauses.mean_ms)} {pauses.often}"
+    mean, length = fmt.duration_ms(pauses.ms_per_step), f"{fmt.duration_ms(pauses.mean_ms)} {pauses.frequency_text}"
     if pauses.in_step:
         return f"{activity} takes {mean} of the step on average: {length}."
     return f"{activity} is not included in these times: {length} ({mean} per step on average)."
@@ -239,7 +239,7 @@ def _ends_before_the_gpu(result: RunResult) -> bool:
 
 def about_now(result: RunResult) -> str:
     """Return ≈ if the run's step time is estimated, else ""."""
-    return fmt.APPROXIMATELY if (step_now(result) or "").startswith(fmt.APPROXIMATELY) else ""
+    return fmt.APPROXIMATELY if (step_time_text(result) or "").startswith(fmt.APPROXIMATELY) else ""
 
 
 def _claim_in_words(finding: Finding, result: RunResult) -> str:

@@ -28,7 +28,7 @@ def gain_text(finding: Finding) -> str:
 
 
 def detail(finding: Finding) -> str:
-    """Return the step after a change and its confidence; "" if nothing is claimed.
+    """Return the step time after a change and its confidence; "" if nothing is claimed.
 
     An example is "then ≈ 47.0 ms (41.2 to 55.0 ms), high confidence".
     """

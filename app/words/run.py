@@ -9,7 +9,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, STEP_SOURCES
 from sawtooth.analysis.metrics.step_time_evidence import source_in_words
 from sawtooth.analysis.run.model import Finding, NotChecked, RankResult, RunResult
-from sawtooth.analysis.run.preview import FirstLook
+from sawtooth.analysis.run.preview import TracePreview
 from sawtooth.analysis.run.verdict import RunJudgement, explains, judge
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
@@ -18,12 +18,12 @@ from sawtooth.app.words import host, telemetry
 from sawtooth.ingest.manifest import Manifest
 
 
-def preview(look: FirstLook) -> str:
+def preview(trace: TracePreview) -> str:
     """Return what a trace shows before its analysis, such as "NVIDIA H200, 6 steps, GPU busy 97 % …"."""
-    parts = [look.gpu or ""]
-    if look.steps:
-        parts.append("1 step" if look.steps == 1 else f"{fmt.count(look.steps)} steps")
-    parts.append("no GPU work" if look.busy_share is None else f"GPU busy {fmt.share(look.busy_share)} of the recording")
+    parts = [trace.gpu or ""]
+    if trace.steps:
+        parts.append("1 step" if trace.steps == 1 else f"{fmt.count(trace.steps)} steps")
+    parts.append("no GPU work" if trace.busy_share is None else f"GPU busy {fmt.share(trace.busy_share)} of the recording")
     return ", ".join(filter(None, parts))
 
 
@@ -33,7 +33,7 @@ def step_time(verdict: RunJudgement) -> str:
     return f"≈\u00a0{text}" if verdict.step_source in ESTIMATED else text
 
 
-def step_now(result: RunResult) -> str | None:
+def step_time_text(result: RunResult) -> str | None:
     """Return the run's step time as text, with or without a GPU; None if it is not known."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is not None:
@@ -76,10 +76,10 @@ def headline(verdict: RunJudgement, finding: Finding | None = None) -> str:
     if verdict.kind != "loss" or loss is None:
         return f"{busy}. {_compute(verdict)}"
     share, lost = fmt.share(loss.share), fmt.duration_ms(loss.ms)
-    meanwhile = cause_words.transfer_suffix(loss.owner, loss.cause, loss.ms, loss.transfer_ms)
+    transfer_clause = cause_words.transfer_suffix(loss.owner, loss.cause, loss.ms, loss.transfer_ms)
     if loss.cause is None and loss.owner == "idle":
-        return f"{busy}; {share} ({lost}{meanwhile}) goes to several causes, none of which has most of it."
-    return f"{busy}; {share} ({lost}) goes to {cause_words.loses_to(loss.owner, loss.cause)}{meanwhile}."
+        return f"{busy}; {share} ({lost}{transfer_clause}) goes to several causes, none of which has most of it."
+    return f"{busy}; {share} ({lost}) goes to {cause_words.loses_to(loss.owner, loss.cause)}{transfer_clause}."
 
 
 def _explained_by(finding: Finding, verdict: RunJudgement) -> str | None:
@@ -161,7 +161,7 @@ def step_range(rank: RankResult) -> str | None:
     return f"{prefix}{fmt.span_ms(min(steps_ms), max(steps_ms))}, {fmt.many(len(steps_ms), 'step')}"
 
 
-def lost_to(result: RunResult) -> str:
+def main_cause_of_loss(result: RunResult) -> str:
     """Return the main cause of a step's lost time, as in the first line; "" if hardly any time is lost."""
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.kind not in ("starved", "loss") or verdict.loss is None:
@@ -266,7 +266,7 @@ def per_step_or_window(rank: RankResult) -> str:
     return "per step" if len(rank.counted) else "of the recorded time"
 
 
-def cautions(count: int) -> str:
+def remarks_heading(count: int) -> str:
     """Return the heading of findings that claim no gain."""
     return f"{fmt.many(count, 'remark')} without a predicted gain"
 

@@ -14,7 +14,7 @@ from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import ESTIMATED, StepSource
 from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.app import format as fmt
-from sawtooth.app.words.run import is_lower_bound, step_now
+from sawtooth.app.words.run import is_lower_bound, step_time_text
 
 MIN_BATCH_GAIN = 1.05  # Ratio of samples per second. A smaller gain does not justify another batch size.
 MIN_FLOP_COVERAGE = 0.5  # Share of the time of products, convolutions and attention that must have known FLOPs.
@@ -36,7 +36,7 @@ class Amount:
 
 def step(result: RunResult) -> Amount | None:
     """Return the step time now; None if it is not known."""
-    text = step_now(result)
+    text = step_time_text(result)
     if text is None:
         return None
     reading = result.metrics["best_step_time_ms"]

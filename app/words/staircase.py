@@ -31,9 +31,8 @@ from sawtooth.app.words.answer.title import (
 
 LOST = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # Owners of time in which the GPU (or the host, without a GPU) only waits.
 AFTER, NOW = "after", "now"  # Owners of a predicted and of a measured step whose parts are not known.
-MIN_AVOIDED_SHARE = (
-    0.25  # Share of the first change's gain. If less of it is avoided compute, the chart does not show this part.
-)
+# Share of the first change's gain. If less of it is avoided compute, the chart does not show this part.
+MIN_AVOIDED_SHARE = 0.25
 UNDIVIDED_DARK = "#64748B"  # On a dark page, MUTED would look like the gaps between kernels.
 PREDICTED_INTERVAL = "80\u00a0% interval"  # What the intervals of predicted steps contain.
 MIN_VISIBLE_SHARE = 0.0005  # Share of the step. Narrower parts are invisible.
@@ -120,7 +119,6 @@ def now_parts(result: RunResult, stairs: Staircase) -> tuple[StepPart, ...]:
 
 
 def _compute(step: StairStep) -> dict[str, float]:
-    """Return the ms of each owner of compute."""
     return {owner: ms for owner, _, ms in step.parts if owner in COMPUTE_OWNERS}
 
 
@@ -166,7 +164,7 @@ def picture(
             "low": step.low_ms if step.low_ms is not None else step.ms,
             "high": step.high_ms if step.high_ms is not None and not limit else step.ms,
             "limit": limit,
-            "text": after(stairs.now.ms, step) if choice else run_words.step_now(result) or fmt.duration_ms(step.ms),
+            "text": after(stairs.now.ms, step) if choice else run_words.step_time_text(result) or fmt.duration_ms(step.ms),
             # The step now has an interval of another level, which its details state.
             "span": fmt.span_ms(step.low_ms, step.high_ms, stairs.now.ms)
             if choice and step.low_ms and step.high_ms and not limit

@@ -98,7 +98,7 @@ def _timed_pinning(pin: Callable[..., Any], watchers: list[PinTimes]) -> Callabl
         finally:
             thread_state.pinning, end_ns = False, time.perf_counter_ns()
             for times in watchers:
-                with contextlib.suppress(Exception):  # Errors never reach the training.
+                with contextlib.suppress(Exception):
                     times.write(start_ns, end_ns, getattr(thread_state, "last_end_ns", None))
             thread_state.last_end_ns = end_ns
 
@@ -160,6 +160,7 @@ class _Padding:
         if self._pid != os.getpid():
             self._pid, self._batches, self._measured, self._spent_ns = os.getpid(), 0, 0, 0
         self._batches += 1
+        # The time for the measured batches and this one, at the mean time so far.
         expected_ns = self._spent_ns / self._measured * (self._measured + 1) if self._measured else 0
         if samples_and_batch is None or self._batches == 1 or expected_ns > PADDING_NS * self._batches:
             return {}
@@ -217,7 +218,7 @@ def _timed_fetch(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -
         bytes_before, start = bytes_read(collate.process), collate.read_clocks()
         batch = fetch(self, indices)
         fetch_ns = _elapsed(start, collate.read_clocks())
-        with contextlib.suppress(Exception):  # Errors never reach the training.
+        with contextlib.suppress(Exception):
             fields = collate.fields(bytes_before) | padding.field(collate.take_last())
             for times in watchers:
                 with contextlib.suppress(Exception):  # If one watcher cannot write, the others still do.
@@ -259,7 +260,6 @@ def padding_share(samples: Any, batch: Any) -> float:
 
 
 def _has_dimensions(shape: tuple[int, ...], samples: int, length: int) -> bool:
-    """Return whether ``shape`` has a dimension of size ``samples`` and another of size ``length``."""
     sizes = list(shape)
     if samples in sizes:
         sizes.remove(samples)

@@ -72,4 +72,4 @@ class BetweenSteps:
         return watch(module, "save", self, patch)
 
 
-BETWEEN_STEPS = process_wide("between_steps", BetweenSteps)  # for `sawtooth run`
+BETWEEN_STEPS = process_wide("between_steps", BetweenSteps)  # For `sawtooth run`.

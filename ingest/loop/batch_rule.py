@@ -5,14 +5,15 @@ Standard library only, because the recorder imports this module.
 
 from __future__ import annotations
 
-RULE = 0.8  # Share of the largest batch that fits. The rest is a margin for longer samples, fragmentation and evaluation.
-MULTIPLE = 8  # Tensor cores work on blocks of eight rows.
+# Share of the largest batch that fits. The rest is a margin for longer samples, fragmentation and evaluation.
+LARGEST_BATCH_SHARE = 0.8
+BATCH_MULTIPLE = 8  # Tensor cores work on blocks of eight rows.
 
 
 def advised_below(largest: float) -> int:
-    """Return RULE × ``largest``, rounded down to a multiple of MULTIPLE if it is at least MULTIPLE."""
-    size = int(RULE * largest)
-    return size - size % MULTIPLE if size >= MULTIPLE else max(size, 1)
+    """Return LARGEST_BATCH_SHARE × ``largest``, rounded down to a multiple of BATCH_MULTIPLE if possible."""
+    size = int(LARGEST_BATCH_SHARE * largest)
+    return size - size % BATCH_MULTIPLE if size >= BATCH_MULTIPLE else max(size, 1)
 
 
 def accumulated_gain(batch: float, step_ms: float, optimizer_ms: float, total: float) -> float:

@@ -70,8 +70,8 @@ class StepParts:
     ``first_ms``: extra wait for the first batches of ``epochs``, compared with other batches.
     ``starting_ms``: time to make iterators and start workers.
     ``epochs``: number of epochs that begin in these steps.
-    ``every``: steps per epoch (median), or all steps if fewer than two epochs begin.
-    ``kept``: whether at least half of the epochs use the previous epoch's iterator.
+    ``epoch_steps``: steps per epoch (median), or all steps if fewer than two epochs begin.
+    ``persistent_workers``: whether at least half of the epochs use the previous epoch's iterator.
     ``apart_ms``: extra time of evaluations, checkpoints and unknown work in some steps, compared with usual steps, by kind.
     ``profiled_start_ms``: time to make iterators, in the mean profiled step.
     ``profiled_apart_ms``: extra time of unusual work, in the mean profiled step.
@@ -81,8 +81,8 @@ class StepParts:
     first_ms: float
     starting_ms: float
     epochs: int
-    every: float
-    kept: bool = False
+    epoch_steps: float
+    persistent_workers: bool = False
     apart_ms: tuple[tuple[str, float], ...] = ()
     profiled_start_ms: float = 0.0
     profiled_apart_ms: float = 0.0
@@ -119,8 +119,8 @@ def step_parts(steps: Sequence[StepSpan], profiled: Sequence[StepSpan], *, cpu_o
         first_ms=sum(max(min(step.first_ns, step.ns - hidden_ns) - usual_wait_ns, 0.0) for step in firsts) / count,
         starting_ms=sum(min(step.start_ns, step.ns) for step in firsts) / count,
         epochs=len(firsts),
-        every=median(_epoch_lengths(firsts) or [len(steps)]),
-        kept=2 * sum(step.start_ns > 0 for step in firsts) <= len(firsts),
+        epoch_steps=median(_epoch_lengths(firsts) or [len(steps)]),
+        persistent_workers=2 * sum(step.start_ns > 0 for step in firsts) <= len(firsts),
         apart_ms=tuple((kind, ms) for kind, ms in apart if cpu_only or kind in WORK.values()),
         profiled_start_ms=sum(step.start_ns for step in profiled) / (1e6 * max(len(profiled), 1)),
         profiled_apart_ms=profiled_apart_ms,

@@ -19,7 +19,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
-NS = 1_000_000_000  # ns per second
+NS_PER_SECOND = 1_000_000_000  # ns per second
 MAX_OFFSET_S = 200 * 366 * 86_400  # An offset of more than 200 years is a mistake.
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
@@ -72,7 +72,9 @@ def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrect
     elif correction.shift_s is not None:
         offset = shift
     interval = (
-        round(correction.interval_s * NS) if correction.interval_s is not None and clock == "unknown" else ref.interval_ns
+        round(correction.interval_s * NS_PER_SECOND)
+        if correction.interval_s is not None and clock == "unknown"
+        else ref.interval_ns
     )
     return msgspec.structs.replace(ref, offset_ns=ref.offset_ns if offset is None else offset, interval_ns=interval)
 
@@ -129,7 +131,7 @@ def start_ns(text: str, zone: tzinfo | None) -> int:
     """
     trimmed = text.strip()
     if _UNIX.fullmatch(trimmed):
-        return int(Decimal(trimmed) * NS)
+        return int(Decimal(trimmed) * NS_PER_SECOND)
     try:
         when = datetime.fromisoformat(trimmed)
     except ValueError:
@@ -139,15 +141,15 @@ def start_ns(text: str, zone: tzinfo | None) -> int:
             raise UsageError(f"{text!r} has no zone. Add a zone (2026-11-21T09:30:00+01:00), or give the time zone too.")
         when = when.replace(tzinfo=zone)
     elapsed = when - datetime(1970, 1, 1, tzinfo=UTC)
-    return (elapsed.days * 86_400 + elapsed.seconds) * NS + elapsed.microseconds * 1000
+    return (elapsed.days * 86_400 + elapsed.seconds) * NS_PER_SECOND + elapsed.microseconds * 1000
 
 
 def _utc_offset(local: datetime, zone: tzinfo) -> int:
     offset = zone.utcoffset(local) or timedelta(0)
-    return (offset.days * 86_400 + offset.seconds) * NS
+    return (offset.days * 86_400 + offset.seconds) * NS_PER_SECOND
 
 
 def _nanoseconds(seconds: float, name: str) -> int:
     if not abs(seconds) < MAX_OFFSET_S:
         raise UsageError(f"The {name} is {seconds:g} s. Give less than 200 years ({MAX_OFFSET_S:.3g} s).")
-    return round(seconds * NS)
+    return round(seconds * NS_PER_SECOND)

@@ -14,7 +14,7 @@ from sawtooth.ingest.schema import DataFolder
 
 HOME = re.compile(r"(?:^|/)(?:(?:home|Users)/[^/]+|root)$")
 SUFFIXES = re.compile(r"(?:\.(?:pt|trace|json|jsonl|gz|csv|txt|sqlite|part))+$", re.I)
-GENERIC_NAME = re.compile(  # common names of traces and their folders from scripts, tutorials and machines
+GENERIC_NAME = re.compile(  # Common names of traces and their folders from scripts, tutorials and machines.
     r"(?:(?:chrome|torch|pytorch|kineto|gpu|my|nsys)[_-]?)?(?:trace|profile|prof|profiler|profiling|marks|nvml|telemetry|report|output|out|log|tb"
     r"|tmp|temp|data|result|plugin|download|desktop|home|mnt|src|code|work|workspace|app|tensorboard)s?(?:[_-]?(?:rank|worker)?[_-]?\d*)"
     r"|(?:rank|worker|gpu|node|step)?[_-]?\d+|tmp\w{8}|\.*"

@@ -38,11 +38,11 @@ class HostReader:
             self._psutil = None
         self._roots, self._proc = tuple(roots), proc
         self._groups = core_groups()
-        self._due_m = 0
-        self._last_m: int | None = None
+        self._due_ns = 0
+        self._last_ns: int | None = None
         self._totals: dict[str, float] = {}
         self._processes: dict[int, tuple[Any, float]] = {}  # the psutil process and the CPU seconds it had used, by PID
-        self._search_m = 0
+        self._search_ns = 0
         self._workers: list[int] = []
         self._descendants: frozenset[int] = frozenset()
         self._busiest: frozenset[int] = frozenset()
@@ -56,23 +56,23 @@ class HostReader:
         """Follow these processes and their descendants."""
         self._roots = tuple(roots)
 
-    def read(self, now_m: int, on_gpu: Iterable[int] = ()) -> dict[str, float] | None:
+    def read(self, now_ns: int, on_gpu: Iterable[int] = ()) -> dict[str, float] | None:
         """Return values by the names in HOST_COLUMNS; None without psutil, or before the next reading is due.
 
         The first reading returns None, because it only stores the counters for the rates.
         """
-        if self._psutil is None or now_m < self._due_m:
+        if self._psutil is None or now_ns < self._due_ns:
             return None
-        self._due_m = now_m + PERIOD_NS - JITTER_NS
-        elapsed = (now_m - self._last_m) / 1e9 if self._last_m is not None else 0.0
-        self._last_m = now_m
+        self._due_ns = now_ns + PERIOD_NS - JITTER_NS
+        elapsed = (now_ns - self._last_ns) / 1e9 if self._last_ns is not None else 0.0
+        self._last_ns = now_ns
         values: dict[str, float] = {}
         readers = (
             self._cores,
             self._queue,
             self._memory,
             self._traffic,
-            lambda elapsed: self._process_readings(now_m, elapsed, set(on_gpu)),
+            lambda elapsed: self._process_readings(now_ns, elapsed, set(on_gpu)),
         )
         for read_values in readers:
             try:
@@ -147,9 +147,9 @@ class HostReader:
         rates["disk_busy_pct"] = max((min(share, 100.0) for share in busy if share is not None), default=None)
         return {column: rate for column, rate in rates.items() if rate is not None}
 
-    def _process_readings(self, now_m: int, elapsed: float, on_gpu: set[int]) -> dict[str, float]:
-        if now_m >= self._search_m:
-            self._search_m = now_m + SEARCH_NS
+    def _process_readings(self, now_ns: int, elapsed: float, on_gpu: set[int]) -> dict[str, float]:
+        if now_ns >= self._search_ns:
+            self._search_ns = now_ns + SEARCH_NS
             self._search(on_gpu)
         followed = {*self._roots, *self._descendants}
         # Other jobs may use the GPUs too. In a container, the driver's PIDs can be of another PID namespace.

@@ -30,7 +30,7 @@ class RecordSink(Protocol):
     ``devices`` is called first, and again after the capabilities of the devices have changed.
     """
 
-    def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
+    def devices(self, gpus: list[dict[str, Any]], monotonic_ns: int, wall_ns: int) -> None:
         """Accept the descriptions of the devices; ``m`` and ``w`` are the times, as in records."""
 
     def write(self, record: dict[str, Any]) -> None:
@@ -42,9 +42,9 @@ class RecordSink(Protocol):
 
 @dataclass
 class _Cost:
-    """The sampler's cost since the monotonic time ``since_m``, at which the CPU time was ``cpu_ns``."""
+    """The sampler's cost since the monotonic time ``since_ns``, at which the CPU time was ``cpu_ns``."""
 
-    since_m: int
+    since_ns: int
     cpu_ns: int
     nvml_ns: int = 0
     ticks: int = 0
@@ -78,13 +78,13 @@ class Sampler:
         self.step_rate = step_rate
         self._on_gpu: set[int] = set()
         self._cost = _Cost(0, 0)
-        self._hung_m: int | None = None
-        self._beat_m = 0
-        self._plan_m = 0
+        self._hung_since_ns: int | None = None
+        self._beat_ns = 0
+        self._plan_ns = 0
         self._slowdown = 1.0
-        self._last_tick_m: int | None = None
+        self._last_tick_ns: int | None = None
         self._lost: DriverLostError | None = None
-        self._retry_m = 0
+        self._retry_at_ns = 0
         self._retry_ns = RETRY_FIRST_NS
 
     def run(self, seconds: float | None = None) -> str:
@@ -99,16 +99,16 @@ class Sampler:
 
     def _run(self, seconds: float | None) -> str:
         gpus: list[SampledGpu] = self.driver.gpus or self.driver.open()
-        start_m = due = self.clock.monotonic_ns()
+        start_ns = due = self.clock.monotonic_ns()
         self._announce(gpus)
-        self._cost = _Cost(start_m, self.clock.cpu_ns())
+        self._cost = _Cost(start_ns, self.clock.cpu_ns())
         reason = "stopped"
         while not self.stop.is_set():
             if not self.alive():
                 reason = "watched process ended"
                 break
             now = self.clock.monotonic_ns()
-            if seconds is not None and now - start_m >= seconds * 1e9:
+            if seconds is not None and now - start_ns >= seconds * 1e9:
                 reason = "time"
                 break
             if now >= due:
@@ -127,7 +127,7 @@ class Sampler:
 
     def _close_driver(self) -> None:
         # A hung call has NVML's lock, so closing NVML would hang too. The end of the process closes NVML.
-        if self._hung_m is None:
+        if self._hung_since_ns is None:
             with contextlib.suppress(HungError, DriverLostError):
                 self.caller.call(self.driver.close)
 
@@ -135,17 +135,17 @@ class Sampler:
         missed = (now - due) // self.interval_ns
         if missed > 0:
             self._cost.late += missed
-        if missed > 2 and self._last_tick_m is not None and self._hung_m is None and self._lost is None:
+        if missed > 2 and self._last_tick_ns is not None and self._hung_since_ns is None and self._lost is None:
             # More than two missed samples are a telemetry gap. Charts must not draw a line across it.
-            self._event({"e": "gap", "from_m": self._last_tick_m, "to_m": now, "reason": "the sampler was not scheduled"})
+            self._event({"e": "gap", "from_m": self._last_tick_ns, "to_m": now, "reason": "the sampler was not scheduled"})
         return due + (missed + 1) * self.interval_ns
 
     def _tick(self, now: int) -> None:
-        if self._hung_m is not None:
+        if self._hung_since_ns is not None:
             self._still_hung(now)
             return
         if self._lost is not None:
-            if now >= self._retry_m:
+            if now >= self._retry_at_ns:
                 self._reopen(now)
             else:
                 self._heartbeat(now, self._lost.code)
@@ -159,7 +159,7 @@ class Sampler:
                     self._event(event)
             self._record(now, self.caller.call(self.driver.read))
         except HungError:
-            self._hung_m = now
+            self._hung_since_ns = now
             self._event({"e": "hung", "reason": f"NVML has not answered for {HUNG_S:g} s"})
         except DriverLostError as error:
             self._driver_lost(now, error)
@@ -172,7 +172,7 @@ class Sampler:
             return
         except DriverLostError as error:
             self._lost = error
-        since, self._hung_m = self._hung_m, None
+        since, self._hung_since_ns = self._hung_since_ns, None
         self._event({"e": "gap", "from_m": since, "to_m": now, "reason": "NVML hung"})
         if self._lost is not None:
             self._driver_lost(now, self._lost)
@@ -180,19 +180,19 @@ class Sampler:
     def _driver_lost(self, now: int, error: DriverLostError) -> None:
         if self._lost is None:
             self._retry_ns = RETRY_FIRST_NS
-        self._lost, self._retry_m = error, now + self._retry_ns
+        self._lost, self._retry_at_ns = error, now + self._retry_ns
         self._event({"e": "driver_lost", "code": error.code, "reason": str(error)})
 
     def _reopen(self, now: int) -> None:
         try:
             gpus = self.caller.call(self.driver.reopen)
         except HungError:
-            self._hung_m = now
+            self._hung_since_ns = now
             return
         except DriverLostError as error:
             self._lost = error
             self._retry_ns = min(2 * self._retry_ns, RETRY_LONGEST_NS)
-            self._retry_m = now + self._retry_ns
+            self._retry_at_ns = now + self._retry_ns
             return
         self._lost = None
         self._announce(gpus)
@@ -211,21 +211,21 @@ class Sampler:
             record["h"] = host_values
         if reading.failures:
             record["n"] = reading.failures
-        self._last_tick_m = now
+        self._last_tick_ns = now
         self._cost.ticks += 1
         self._cost.nvml_ns += reading.nvml_ns
-        if now - self._plan_m >= PLAN_PERIOD_NS:
-            self._plan_m = now
+        if now - self._plan_ns >= PLAN_PERIOD_NS:
+            self._plan_ns = now
             for gpu in self.driver.gpus:
                 gpu.plan(self.interval_ns, self._slowdown)
         self._emit(record)
 
     def _record_cost(self, now: int) -> None:
         cost = self._cost
-        if now - cost.since_m < OVERHEAD_PERIOD_NS:
+        if now - cost.since_ns < OVERHEAD_PERIOD_NS:
             return
         cpu_ns = self.clock.cpu_ns()
-        share = (cpu_ns - cost.cpu_ns) / (now - cost.since_m)
+        share = (cpu_ns - cost.cpu_ns) / (now - cost.since_ns)
         per_tick = cost.nvml_ns / max(1, cost.ticks) / max(1, len(self.driver.gpus)) / 1e6
         costs = self.driver.gpus[0].costs() if self.driver.gpus else {}
         self._event(
@@ -252,14 +252,14 @@ class Sampler:
         self._cost = _Cost(now, cpu_ns)
 
     def _heartbeat(self, now: int, code: int | None) -> None:
-        if now - self._beat_m >= 10**9:
-            self._beat_m = now
+        if now - self._beat_ns >= 10**9:
+            self._beat_ns = now
             self._event({"e": "heartbeat", "code": code})
 
     def _announce(self, gpus: list[SampledGpu]) -> None:
-        m, w = self.clock.monotonic_ns(), self.clock.wall_ns()
+        monotonic_ns, wall_ns = self.clock.monotonic_ns(), self.clock.wall_ns()
         for sink in self.sinks:
-            sink.devices([gpu.describe() for gpu in gpus], m, w)
+            sink.devices([gpu.describe() for gpu in gpus], monotonic_ns, wall_ns)
 
     def _event(self, event: dict[str, Any]) -> None:
         self._emit({"k": "event", **event})

@@ -36,10 +36,10 @@ class PrometheusSink:
         self._latest: dict[int, dict[str, tuple[int, float]]] = {}
         self._ticks = 0
         self._steps: dict[str, float] = {}
-        self._steps_m = 0
+        self._steps_ns = 0
         self._server: ThreadingHTTPServer | None = None
 
-    def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
+    def devices(self, gpus: list[dict[str, Any]], monotonic_ns: int, wall_ns: int) -> None:
         """Store the descriptions of the devices."""
         with self._lock:
             self._gpus = gpus
@@ -48,7 +48,7 @@ class PrometheusSink:
         """Store the values of a tick, or of the training's recent steps."""
         if record["k"] == "pace":
             with self._lock:
-                self._steps, self._steps_m = {key: value for key, value in record.items() if key in KEYS}, record["m"]
+                self._steps, self._steps_ns = {key: value for key, value in record.items() if key in KEYS}, record["m"]
         if record["k"] != "tick":
             return
         with self._lock:
@@ -84,7 +84,7 @@ class PrometheusSink:
                     lines += [f"# HELP {name} {description}", f"# TYPE {name} {kind}", *rows]
         return "\n".join(lines) + "\n"
 
-    def _step_lines(self, now_m: int) -> list[str]:
+    def _step_lines(self, now_ns: int) -> list[str]:
         """Return the lines about the training's steps; empty before the first step."""
         steps = self._steps
         if not steps:
@@ -97,7 +97,7 @@ class PrometheusSink:
             ("sawtooth_steps_per_second", per_second, "Steps per second"),
             ("sawtooth_samples_per_second", _product(steps.get("samples"), per_second), "Samples per second, with --samples"),
             ("sawtooth_flops_per_second", _product(steps.get("flops"), per_second), "FLOP/s of a GPU, with --flops"),
-            ("sawtooth_step_age_seconds", (now_m - self._steps_m) / 1e9, "Time since the steps were last reported"),
+            ("sawtooth_step_age_seconds", (now_ns - self._steps_ns) / 1e9, "Time since the steps were last reported"),
         ]
         known_values = [(name, value, description) for name, value, description in values if value is not None]
         return [

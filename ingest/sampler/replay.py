@@ -154,35 +154,42 @@ class Replay:
         """Play the recording once, or repeatedly with ``loop``; return the reason for the end."""
         started = self.clock.monotonic_ns()
         # If the replay is faster than the recording, the timestamps begin in the past, so that no timestamp is in the future.
-        ahead = int(self.recording.duration_ns * (1 - 1 / self.speed)) if not loop else 0
-        w0 = self.clock.wall_ns() - ahead
+        lead_ns = int(self.recording.duration_ns * (1 - 1 / self.speed)) if not loop else 0
+        wall_start_ns = self.clock.wall_ns() - lead_ns
         for sink in self.sinks:
-            sink.devices(_copied_gpus(self.recording, self.copies), started, w0)
+            sink.devices(_copied_gpus(self.recording, self.copies), started, wall_start_ns)
         reason = "end of the recording"
-        for offset, record in self._records(loop, w0, started):
-            while not self.stop.is_set() and (early := started + int(offset / self.speed) - self.clock.monotonic_ns()) > 0:
-                self.clock.wait(self.stop, early / 1e9)
+        for offset, record in self._records(loop, wall_start_ns, started):
+            while (
+                not self.stop.is_set() and (remaining_ns := started + int(offset / self.speed) - self.clock.monotonic_ns()) > 0
+            ):
+                self.clock.wait(self.stop, remaining_ns / 1e9)
             if self.stop.is_set() or (seconds is not None and self.clock.monotonic_ns() - started >= seconds * 1e9):
                 reason = "stopped" if self.stop.is_set() else "time"
                 break
             for sink in self.sinks:
                 sink.write(record)
-        m, w = self.clock.monotonic_ns(), self.clock.wall_ns()
+        monotonic_ns, wall_ns = self.clock.monotonic_ns(), self.clock.wall_ns()
         for sink in self.sinks:
-            sink.write({"k": "end", "m": m, "w": w, "reason": reason})
+            sink.write({"k": "end", "m": monotonic_ns, "w": wall_ns, "reason": reason})
             sink.close()
         return reason
 
-    def _records(self, loop: bool, w0: int, m0: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _records(self, loop: bool, wall_start_ns: int, monotonic_start_ns: int) -> Iterator[tuple[int, dict[str, Any]]]:
         first, base = self.recording.ticks[0][0], 0
         count = len(self.recording.gpus)
         period = self.recording.duration_ns // (len(self.recording.ticks) - 1)
         while True:
-            for w, rows, series in self.recording.ticks:
-                offset = base + w - first
-                record: dict[str, Any] = {"k": "tick", "m": m0 + offset, "w": w0 + offset, "g": rows * self.copies}
+            for wall_ns, rows, series in self.recording.ticks:
+                offset = base + wall_ns - first
+                record: dict[str, Any] = {
+                    "k": "tick",
+                    "m": monotonic_start_ns + offset,
+                    "w": wall_start_ns + offset,
+                    "g": rows * self.copies,
+                }
                 if series:
-                    shift = (w0 + offset - w) // 1000
+                    shift = (wall_start_ns + offset - wall_ns) // 1000
                     record["s"] = [
                         [copy * count + device, column, [time + shift for time in times], values]
                         for copy in range(self.copies)

@@ -76,8 +76,8 @@ class SegmentWriter:
         self.durable: dict[int, int] = {}
         self._file = -1
         self._bytes = 0
-        self._opened_m = 0
-        self._synced_m = 0
+        self._opened_ns = 0
+        self._synced_ns = 0
         folder.mkdir(parents=True, mode=0o700)
         content = with_checksum(json.dumps(meta, indent=1, allow_nan=False).encode()) + b"\n"
         self.meta_bytes = len(content)
@@ -85,33 +85,33 @@ class SegmentWriter:
 
     def write(self, record: dict[str, Any]) -> None:
         """Append one record; the caller sets ``k``, ``m`` and ``w``. Raises OSError if writing fails."""
-        m = int(record["m"])
-        if self._file < 0 or self._bytes >= SEGMENT_BYTES or m - self._opened_m >= SEGMENT_NS:
-            self.start_segment(m, int(record["w"]))
+        monotonic_ns = int(record["m"])
+        if self._file < 0 or self._bytes >= SEGMENT_BYTES or monotonic_ns - self._opened_ns >= SEGMENT_NS:
+            self.start_segment(monotonic_ns, int(record["w"]))
         self._append(record)
-        if m - self._synced_m >= SYNC_NS:
-            self.sync(m)
+        if monotonic_ns - self._synced_ns >= SYNC_NS:
+            self.sync(monotonic_ns)
 
-    def start_segment(self, m: int, w: int) -> None:
+    def start_segment(self, monotonic_ns: int, wall_ns: int) -> None:
         """Close the segment, open the next segment, and write its head. Raises OSError if writing fails."""
         self.close()
         self.segment += 1
         path = self.folder / segment_name(self.segment)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        self._bytes, self._opened_m, self._synced_m = 0, m, m
+        self._bytes, self._opened_ns, self._synced_ns = 0, monotonic_ns, monotonic_ns
         head = {key: self.meta[key] for key in HEAD_KEYS if key in self.meta}
-        self._append({"k": "head", "m": m, "w": w, "segment": self.segment, **head})
+        self._append({"k": "head", "m": monotonic_ns, "w": wall_ns, "segment": self.segment, **head})
 
-    def sync(self, m: int) -> None:
+    def sync(self, monotonic_ns: int) -> None:
         """Sync the written bytes to the disk."""
         os.fsync(self._file)
-        self._synced_m = m
+        self._synced_ns = monotonic_ns
         self.durable[self.segment] = self._bytes
 
     def close(self) -> None:
         """Sync and close the open segment."""
         if self._file >= 0:
-            self.sync(self._synced_m)
+            self.sync(self._synced_ns)
             os.close(self._file)
             self._file = -1
 

@@ -29,12 +29,12 @@ def default_folder() -> Path:
     return default_data_folder() / "live"
 
 
-def new_session_id(w: int, host: str | None = None) -> str:
+def new_session_id(wall_ns: int, host: str | None = None) -> str:
     """Return a new session id, such as ``20261121T050405Z-node7-a1b2c3d4e5f60718``.
 
     Without the random part, the id could be guessed from the host and the time.
     """
-    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(w / 1e9))
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(wall_ns / 1e9))
     name = "".join(c if c.isalnum() and c.isascii() else "-" for c in (host or socket.gethostname()))[:40].strip("-")
     return f"{when}-{name or 'host'}-{secrets.token_hex(8)}"
 
@@ -53,32 +53,32 @@ class SessionSink:
         self.interval_ns = int(interval_s * 1e9)
         self.facts = facts
         self.writer: SegmentWriter | None = None
-        self._failed_m: int | None = None
-        self._retry_m = 0
+        self._failed_at_ns: int | None = None
+        self._retry_at_ns = 0
 
     @property
     def folder(self) -> Path | None:
         """The session's folder, once the devices are known."""
         return self.writer.folder if self.writer else None
 
-    def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
+    def devices(self, gpus: list[dict[str, Any]], monotonic_ns: int, wall_ns: int) -> None:
         """Begin the session, or a new segment if the devices have changed."""
         if self.writer is not None:
             self.writer.meta |= {"devices": gpus}  # The next segment has these devices, even if a full disk delays the segment.
             try:
-                self.writer.start_segment(m, w)
+                self.writer.start_segment(monotonic_ns, wall_ns)
             except OSError:
-                self._fail(m)
+                self._fail(monotonic_ns)
             return
-        session = new_session_id(w)
+        session = new_session_id(wall_ns)
         meta = {
             "v": FORMAT_VERSION,
             "session": session,
             "host": socket.gethostname(),
             "boot": boot_id(),
             "pid": os.getpid(),
-            "started_m": m,
-            "started_w": w,
+            "started_m": monotonic_ns,
+            "started_w": wall_ns,
             "interval_ns": self.interval_ns,
             "columns": list(COLUMNS),
             "devices": gpus,
@@ -90,23 +90,23 @@ class SessionSink:
     def write(self, record: dict[str, Any]) -> None:
         """Append a record."""
         assert self.writer is not None
-        m = int(record["m"])
-        if self._failed_m is not None and m < self._retry_m:
+        monotonic_ns = int(record["m"])
+        if self._failed_at_ns is not None and monotonic_ns < self._retry_at_ns:
             return
         try:
-            if self._failed_m is not None:
-                self.writer.start_segment(m, int(record["w"]))
-                gap = {"e": "gap", "from_m": self._failed_m, "to_m": m, "reason": "the disk was full"}
-                self.writer.write({"k": "event", "m": m, "w": record["w"], **gap})
-                self._failed_m = None
+            if self._failed_at_ns is not None:
+                self.writer.start_segment(monotonic_ns, int(record["w"]))
+                gap = {"e": "gap", "from_m": self._failed_at_ns, "to_m": monotonic_ns, "reason": "the disk was full"}
+                self.writer.write({"k": "event", "m": monotonic_ns, "w": record["w"], **gap})
+                self._failed_at_ns = None
             self.writer.write(record)
         except OSError:
-            self._fail(m)
+            self._fail(monotonic_ns)
 
-    def _fail(self, m: int) -> None:
-        if self._failed_m is None:
-            self._failed_m = m
-        self._retry_m = m + DISK_RETRY_NS
+    def _fail(self, monotonic_ns: int) -> None:
+        if self._failed_at_ns is None:
+            self._failed_at_ns = monotonic_ns
+        self._retry_at_ns = monotonic_ns + DISK_RETRY_NS
 
     def close(self) -> None:
         """Sync and close."""
@@ -130,7 +130,7 @@ class PlainSink:
         self.driver_version = driver_version
         self._gpus: list[dict[str, Any]] = []
 
-    def devices(self, gpus: list[dict[str, Any]], m: int, w: int) -> None:
+    def devices(self, gpus: list[dict[str, Any]], monotonic_ns: int, wall_ns: int) -> None:
         """Write the line about the devices."""
         self._gpus = gpus
         self._file = self._file or self._open_file()

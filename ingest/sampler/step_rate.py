@@ -21,14 +21,14 @@ class StepRateReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._due_m = 0
+        self._due_ns = 0
         self._changed_ns = 0
 
-    def read(self, now_m: int) -> dict[str, float] | None:
+    def read(self, now_ns: int) -> dict[str, float] | None:
         """Return new values; None if no reading is due, the file has not changed, or it is unreadable."""
-        if now_m < self._due_m:
+        if now_ns < self._due_ns:
             return None
-        self._due_m = now_m + PERIOD_NS
+        self._due_ns = now_ns + PERIOD_NS
         try:
             changed_ns = self._path.stat().st_mtime_ns
             if changed_ns == self._changed_ns:

@@ -14,11 +14,11 @@ from sawtooth.ingest.telemetry.timestamps import Timestamps, with_corrected_days
 from sawtooth.ingest.telemetry.values import CountedTimes
 
 I64 = NDArray[np.int64]
-SECOND = 1_000_000_000  # in ns
-MIN_SET_CLOCK_NS = 946_684_800 * SECOND  # This time is 2000-01-01. A host with an earlier date has not set its clock yet.
+SECOND_NS = 1_000_000_000  # in ns
+MIN_SET_CLOCK_NS = 946_684_800 * SECOND_NS  # This time is 2000-01-01. A host with an earlier date has not set its clock yet.
 MAX_CLOCK_STEPS = 3  # If times go back more often, the rows are unordered, and no clock was set.
 # The end of summer time sets a local clock back by an hour. SUMMER_TIME_SLACK allows for the time between two samples.
-HOUR, SUMMER_TIME_SLACK = 3600 * SECOND, 300 * SECOND
+HOUR, SUMMER_TIME_SLACK = 3600 * SECOND_NS, 300 * SECOND_NS
 # If at most this many rows are too early after a step back, lines were swapped. A clock that is set back affects more rows.
 MAX_SWAPPED_ROWS = 2
 CLOCK_STEP_NOTE = "The clock was set while sampling. The sample times were corrected."
@@ -77,7 +77,7 @@ class PrintoutTimes:
     date line precedes the first printout, the printouts are counted from 0.
     """
 
-    def __init__(self, table: SampleTable, tool: str, interval_ns: int = SECOND) -> None:
+    def __init__(self, table: SampleTable, tool: str, interval_ns: int = SECOND_NS) -> None:
         self.stamps = Timestamps(table)
         self._table, self._tool, self._interval_ns = table, tool, interval_ns
         self._counted_times: CountedTimes | None = None
@@ -177,20 +177,20 @@ def _move_rows_after_backward_step(times: I64, table: SampleTable) -> I64:
 def _median_period(times: I64) -> int:
     """Return the median time between rows with different times; a second if all times are equal."""
     steps = np.diff(times)
-    return int(np.median(steps[steps > 0])) if (steps > 0).any() else SECOND
+    return int(np.median(steps[steps > 0])) if (steps > 0).any() else SECOND_NS
 
 
 def _spread(times: I64, table: SampleTable) -> I64:
     """Spread rows with the same timestamp in whole seconds evenly until the next timestamp."""
     same = np.diff(times) == 0
-    if not same.any() or (times % SECOND).any():
+    if not same.any() or (times % SECOND_NS).any():
         return times
     starts = np.concatenate([[0], np.flatnonzero(~same) + 1])
     counts = np.diff(np.concatenate([starts, [len(times)]]))
     if (counts > 1).mean() < SHARED_SHARE:
         return times
-    until_next = np.diff(np.concatenate([times[starts], [times[-1] + SECOND]]))
-    width = np.clip(until_next, 0, SECOND)
+    until_next = np.diff(np.concatenate([times[starts], [times[-1] + SECOND_NS]]))
+    width = np.clip(until_next, 0, SECOND_NS)
     group = np.repeat(np.arange(len(starts)), counts)
     index_in_group = np.arange(len(times)) - starts[group]
     table.note(

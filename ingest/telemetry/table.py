@@ -213,7 +213,6 @@ def _place_values(all_times: NDArray[np.int64], times: NDArray[np.int64], values
 
 
 def _distinct_times(times_of_columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Return all distinct times of several columns, in order."""
     # Most columns have the times of the first column, because they are read together. Skipping them saves memory.
     first = times_of_columns[:1]
     others = [times for times in times_of_columns if len(times) and not np.array_equal(times, times_of_columns[0])]

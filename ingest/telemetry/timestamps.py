@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from sawtooth.ingest.telemetry.table import SampleTable
 
 EPOCH = date(1970, 1, 1)
-SECOND = 1_000_000_000  # in ns
-DAY = 86_400 * SECOND
-HALF_DAY = DAY // 2
+SECOND_NS = 1_000_000_000  # in ns
+DAY_NS = 86_400 * SECOND_NS
+HALF_DAY = DAY_NS // 2
 MIN_CHARACTERS = 10  # A shorter text is no absolute time, because a Unix time in seconds has ten digits.
-FIRST_YEAR, LAST_YEAR = 946_684_800 * SECOND, 4_102_444_800 * SECOND  # These are the beginnings of 2000 and 2100.
+FIRST_YEAR, LAST_YEAR = 946_684_800 * SECOND_NS, 4_102_444_800 * SECOND_NS  # These are the beginnings of 2000 and 2100.
 MIN_UNIX_SECONDS = 1e8  # This time is in 1973. Smaller numbers count from the start of the recording.
 _CLOCK = r"(\d{1,2}):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\s*([AaPp]\.?[Mm]\.?)?"
 _ZONE = r"\s*(Z|UTC|GMT|[+-]\d\d:?\d\d|[+-]\d\d)?"
@@ -87,24 +87,24 @@ class Timestamps:
         if day is None or day_ns is None:
             return None
         if zone or self._utc:
-            return day * DAY + day_ns - _zone_ns(zone or "UTC")
+            return day * DAY_NS + day_ns - _zone_ns(zone or "UTC")
         self._table.clock = "local"
         if "zone_unknown" not in self._table.diagnostics:
             note = "The file's times are local and have no time zone. Enter the zone to show them with a trace."
             self._table.note("zone_unknown", "info", note)
-        return day * DAY + day_ns
+        return day * DAY_NS + day_ns
 
     def _undated(self, day_ns: int | None) -> int | None:
         """Return the time of a row without a date; each midnight between rows adds a day."""
         if day_ns is None:
             return None
         self._unknown("The file has times without dates. Enter the date of the start to show them with a trace.")
-        time_ns = self._midnights * DAY + day_ns
+        time_ns = self._midnights * DAY_NS + day_ns
         if self._last >= 0 and time_ns < self._last - HALF_DAY:
             self._midnights += 1
-            time_ns += DAY
+            time_ns += DAY_NS
         elif time_ns > self._last + HALF_DAY and self._last >= 0 and self._midnights:
-            return time_ns - DAY  # A row from before midnight was written after a row from after midnight.
+            return time_ns - DAY_NS  # A row from before midnight was written after a row from after midnight.
         self._last = time_ns
         return time_ns
 
@@ -166,8 +166,8 @@ def with_corrected_days(times: NDArray[np.int64], days: dict[int, int]) -> NDArr
     """Return ``times`` with corrected days (since 1970); ``days`` is the result of ``finish``."""
     if not days:
         return times
-    assumed_days, day_ns = np.divmod(times, DAY)
-    return np.array([days.get(int(day), int(day)) for day in assumed_days], np.int64) * DAY + day_ns
+    assumed_days, day_ns = np.divmod(times, DAY_NS)
+    return np.array([days.get(int(day), int(day)) for day in assumed_days], np.int64) * DAY_NS + day_ns
 
 
 def _day(year: int, month: int, day: int) -> int | None:
@@ -186,7 +186,7 @@ def _time_of_day_ns(
         hours = hours % 12 + (12 if am_pm[0] in "pP" else 0)
     if hours > 23 or minutes > 59 or seconds > 60:
         return None
-    return (hours * 3600 + minutes * 60 + seconds) * SECOND + (int(fraction.ljust(9, "0")) if fraction else 0)
+    return (hours * 3600 + minutes * 60 + seconds) * SECOND_NS + (int(fraction.ljust(9, "0")) if fraction else 0)
 
 
 def _zone_ns(zone: str) -> int:
@@ -194,7 +194,7 @@ def _zone_ns(zone: str) -> int:
         return 0
     digits = zone[1:].replace(":", "").ljust(4, "0")
     seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
-    return (-seconds if zone[0] == "-" else seconds) * SECOND
+    return (-seconds if zone[0] == "-" else seconds) * SECOND_NS
 
 
 def _jumps(days: dict[tuple[int, int, int], int | None]) -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from sawtooth.analysis.batch_predictions import at_batch
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.captured import Truth, command, groups_by
 
@@ -88,7 +88,7 @@ def judge(folder: Path, library: Library) -> Iterator[Judged]:
         for before, after in permutations(truths, 2):
             size, target = (truths[name]["samples_per_step"] for name in (before, after))
             path = folder / before / "run.sawtooth"
-            run = result_of(bring_in(library.folder, [(path, path.name)], name=before).runs[0], library)
+            run = result_of(ingest_into_runs(library.folder, [(path, path.name)], name=before).runs[0], library)
             at = at_batch(run, target / size, library)
             if at is None or size == target:
                 continue

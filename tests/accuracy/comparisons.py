@@ -31,7 +31,7 @@ from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 
@@ -147,7 +147,7 @@ def side(library: Library, folder: Path, *, telemetry: bool) -> Side:
         *sorted(folder.glob("*trace.json.gz")),
         *sorted([*folder.glob("nvml*.jsonl*"), *folder.glob("telemetry.jsonl*")]),
     ]
-    run = bring_in(library.folder, [(file, f"{folder.name}/{file.name}") for file in files], name=folder.name).runs[0]
+    run = ingest_into_runs(library.folder, [(file, f"{folder.name}/{file.name}") for file in files], name=folder.name).runs[0]
     return side_of([analyse(run if telemetry else msgspec.structs.replace(run, recordings=run.traces), library)], library)
 
 

@@ -24,7 +24,7 @@ from sawtooth.analysis.ranks.stragglers.sentences import straggler_cause, stragg
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 
 BUNDLE = "run.sawtooth"
@@ -52,7 +52,7 @@ def analysed(library: Library, folder: Path, *, telemetry: bool) -> RunResult:
     """Return the analysed job, from its traces alone or with its GPUs' telemetry."""
     files = sorted([*folder.glob("*.trace.json.gz"), *folder.glob(BUNDLE)])
     files += sorted([*folder.glob("telemetry.jsonl*"), *folder.glob("nvml*.jsonl*")]) if telemetry else []
-    run = bring_in(library.folder, [(f, f"{folder.name}/{f.name}") for f in files], name=folder.name).runs[0]
+    run = ingest_into_runs(library.folder, [(f, f"{folder.name}/{f.name}") for f in files], name=folder.name).runs[0]
     return analyse(run if telemetry else msgspec.structs.replace(run, recordings=run.traces), library)
 
 

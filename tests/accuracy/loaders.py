@@ -24,7 +24,7 @@ from sawtooth.analysis.metrics.loader_rate import cores_of, sample_cost
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.loop.loading import predict
 from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
@@ -121,7 +121,8 @@ def main(folder: Path, data: Path) -> None:
     for loader, truths in groups(folder).items():
         results = {
             name: result_of(
-                bring_in(library.folder, [(folder / name / "run.sawtooth", f"{name}.sawtooth")], name=name).runs[0], library
+                ingest_into_runs(library.folder, [(folder / name / "run.sawtooth", f"{name}.sawtooth")], name=name).runs[0],
+                library,
             )
             for name in truths
         }

@@ -25,7 +25,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.dispatch_law import by_telemetry
 from sawtooth.analysis.telemetry.signal.period_evidence import is_trustworthy, steps_of_period
 from sawtooth.analysis.telemetry.signal.sawtooth import find_sawtooth
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.recordings import folders
 from tests.support.pulses import START_NS, sampled_work
@@ -71,7 +71,7 @@ def of_recordings(paths: list[str]) -> Iterator[str]:
         library = Library(DataFolder(Path(data)))
         for folder in folders(paths):
             files = [(folder / "trace.json.gz", folder.name), *[(f, f.name) for f in sorted(folder.glob("nvml.jsonl*"))]]
-            lead = analyse(bring_in(library.folder, files, name=folder.name).runs[0], library).lead
+            lead = analyse(ingest_into_runs(library.folder, files, name=folder.name).runs[0], library).lead
             if lead is None or lead.telemetry is None or lead.work is None or lead.telemetry.sawtooth.period_s is None:
                 continue
             law, tooth = by_telemetry(lead.work, lead.telemetry), lead.telemetry.sawtooth

@@ -22,7 +22,7 @@ import pandas as pd
 
 from sawtooth.analysis.cluster.mapping import SUFFIX
 from sawtooth.analysis.cluster.reduction import JobOverview, reduce_job
-from sawtooth.analysis.cluster.storage import place_of
+from sawtooth.analysis.cluster.storage import storage_at
 from sawtooth.analysis.cluster.summary import pack
 from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
@@ -188,7 +188,7 @@ def reduced(path: Path, scratch: Path) -> JobOverview:
     for row in summaries(operations(path)):
         (place / f"{row['id']}{SUFFIX}").write_bytes(pack([row]))
     data = DataFolder(scratch / "data").create()
-    return reduce_job(JobTables(data.summaries_file(gather(place_of(str(place)), data))))
+    return reduce_job(JobTables(data.summaries_file(gather(storage_at(str(place)), data))))
 
 
 def main(folder: Path) -> None:

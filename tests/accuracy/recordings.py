@@ -22,7 +22,7 @@ from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.judged import judged, summary
 from tests.support.paths import ROOT
@@ -122,7 +122,7 @@ def main(paths: list[str]) -> None:
         library = Library(DataFolder(Path(data)))
         for folder in folders(paths):
             files = [(folder / "trace.json.gz", folder.name), *[(f, f.name) for f in sorted(folder.glob("nvml.jsonl*"))]]
-            run = bring_in(library.folder, files, name=folder.name).runs[0]
+            run = ingest_into_runs(library.folder, files, name=folder.name).runs[0]
             result = analyse(run, library)
             r = row_of(folder, result)
             sources.append(judged_sources(result, r["watch"]))

@@ -10,14 +10,14 @@ from sawtooth.analysis.combined_changes import CombinedPrediction
 from sawtooth.analysis.combined_changes import combined_prediction as outlook_of
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 
 def test_without_a_change_the_step_stays_and_changes_never_slow_it(tmp_path: Path) -> None:
     library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0]
+    run = ingest_into_runs(library.folder, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0]
     result = analyse(run, library)
     assert result.lead is not None
     best = result.lead.best.ms
@@ -43,7 +43,7 @@ def test_changes_selected_together_have_the_interval_of_their_plan(tmp_path: Pat
             trace.op("aten::add", start, start + 80, [[64, 64], [64, 64]], ["float", "float"])
             trace.launch((start + 40, start + 50), (start + 60, start + 65), "add")
     library = Library(DataFolder(tmp_path / "data"))
-    result = analyse(bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0], library)
+    result = analyse(ingest_into_runs(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0], library)
     assert result.lead is not None and result.plan
     planned = [finding for finding in result.findings if finding.rule in {step.rule for step in result.plan}]
     forecast, last = outlook_of(library, result.lead, 1, planned), result.plan[-1]

@@ -13,15 +13,14 @@ import pytest
 
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest import database
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 
-MAX_STATEMENTS = (
-    96  # Statements to read a trace, write its recording and derived file and register the run, for any trace. 93 were counted.
-)
+# Statements to read a trace, write its recording and derived file and register the run, for any trace. 93 were counted.
+MAX_STATEMENTS = 96
 MAX_QUERIES = 50  # Queries of all rules and of the report for a trace in which few rules find the names that they search.
 
 
@@ -29,7 +28,7 @@ def ingested(folder: DataFolder, place: Path, number: int) -> Manifest:
     loop = matmul_loop()
     loop.top["number"] = number  # a trace with other bytes is another recording
     trace = loop.write(place / f"{number}.json")
-    return bring_in(folder, [(trace, trace.name)]).runs[0]
+    return ingest_into_runs(folder, [(trace, trace.name)]).runs[0]
 
 
 def test_files_of_one_process_share_an_instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

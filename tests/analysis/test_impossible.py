@@ -25,7 +25,7 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import cli
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
@@ -54,7 +54,7 @@ def analysed(tmp_path: Path, trace: ChromeTrace, telemetry: bytes | None = None)
         (tmp_path / "n.jsonl").write_bytes(telemetry)
         files.append((tmp_path / "n.jsonl", "n.jsonl"))
     folder = DataFolder(tmp_path / "d").create()
-    (run,) = bring_in(folder, files).runs
+    (run,) = ingest_into_runs(folder, files).runs
     library = Library(folder)
     try:
         return result_of(run, library)

@@ -10,7 +10,7 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.tables.efficiency import roofline_table
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.words.headline import headline
 from sawtooth.app.words.run import mfu_fact
 from sawtooth.ingest.schema import DataFolder
@@ -59,7 +59,7 @@ def test_a_repeated_operator_that_launches_nothing_computes_nothing(tmp_path) ->
         trace.op("aten::mm", 1000 * k + 220, 1000 * k + 230, *shapes)
     path = trace.write(tmp_path / "t.json")
     folder = DataFolder(tmp_path / "d").create()
-    (run,) = bring_in(folder, [(path, path.name)]).runs
+    (run,) = ingest_into_runs(folder, [(path, path.name)]).runs
     with Library(folder) as library:
         result = analyse(run, library)
         assert result.lead is not None

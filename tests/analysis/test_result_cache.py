@@ -21,7 +21,7 @@ from sawtooth.analysis.result_cache import cached_result, dump, load, result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.schema import DataFolder
@@ -34,7 +34,7 @@ RUNS = ("sample_traces/gpt", "sample_traces/resnet_starved", "tests/recordings/d
 
 def ingested(folder: DataFolder, where: str) -> Manifest:
     paths = sorted(p for p in (ROOT / where).iterdir() if p.name.endswith((".json.gz", ".jsonl")))
-    return bring_in(folder, [(path, path.name) for path in paths]).runs[0]
+    return ingest_into_runs(folder, [(path, path.name) for path in paths]).runs[0]
 
 
 def assert_same(a: object, b: object, where: str = "result") -> None:

@@ -23,7 +23,7 @@ from sawtooth.analysis.findings.sampled.fleet import fleet_of
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.charts import fleet as drawing
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 
 PER_HOST = 8
@@ -62,7 +62,7 @@ def ingested(root: Path, hosts: int, days: float, every: float) -> str:
         size += log.stat().st_size
         logs.append((log, log.name))
     began = time.perf_counter()
-    (run,) = bring_in(folder, logs, keep_source=False, name="fleet").runs
+    (run,) = ingest_into_runs(folder, logs, keep_source=False, name="fleet").runs
     seconds = time.perf_counter() - began
     for log, _ in logs:
         log.unlink()

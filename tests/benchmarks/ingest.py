@@ -35,8 +35,8 @@ ingest_file(Path(sys.argv[1]), DataFolder(Path(sys.argv[2])))
 ANSWER = """
 import sys; from pathlib import Path
 from sawtooth.analysis.result_cache import result_of; from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in; from sawtooth.ingest.schema import DataFolder
-trace, folder = Path(sys.argv[1]), DataFolder(Path(sys.argv[2])); result_of(bring_in(folder, [(trace, trace.name)]).runs[0], Library(folder))
+from sawtooth.app.jobs.ingest_files import ingest_into_runs; from sawtooth.ingest.schema import DataFolder
+trace, folder = Path(sys.argv[1]), DataFolder(Path(sys.argv[2])); result_of(ingest_into_runs(folder, [(trace, trace.name)]).runs[0], Library(folder))
 """
 PEERS = {  # name -> its module and its program. Whole-document parsers have everything in memory.
     "orjson.loads": ("orjson", "import gzip, orjson, sys; orjson.loads(gzip.open(sys.argv[1]).read())"),

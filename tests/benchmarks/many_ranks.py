@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from sawtooth.analysis.cluster.reduction import reduce_job
-from sawtooth.analysis.cluster.storage import Folder, place_of
+from sawtooth.analysis.cluster.storage import Folder, storage_at
 from sawtooth.analysis.cluster.summary import pack, unpack
 from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--ranks", type=int, default=10_000)
     options = parser.parse_args()
-    place = place_of(options.summaries)
+    place = storage_at(options.summaries)
     rows = [row for name in sorted(place.names()) for row in unpack(place.read(name)).to_pylist()]
     rows = sorted((row for row in rows if row["kind"] == "trace"), key=lambda row: row["rank"])
     hosts: dict[str, list[str]] = {}

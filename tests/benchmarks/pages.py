@@ -151,12 +151,12 @@ def _elements(test: Any) -> Iterator[Any]:
 
 def ingested(folder: DataFolder, source: Path, events: int) -> Manifest:
     """Make a trace of ``events`` events and ingest it, as the child of an upload does."""
-    from sawtooth.app.jobs.ingest_files import bring_in
+    from sawtooth.app.jobs.ingest_files import ingest_into_runs
 
     trace = folder.uploads / "large.json.gz"
     count = make(source, trace, events)
     start = time.perf_counter()
-    manifest = bring_in(folder, [(trace, trace.name)], keep_source=False).runs[0]
+    manifest = ingest_into_runs(folder, [(trace, trace.name)], keep_source=False).runs[0]
     print(f"{count:,} events: a recording in {time.perf_counter() - start:.1f} s", end=", ", flush=True)
     trace.unlink()
     return manifest

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.chromium import PageLog, log_in
@@ -26,7 +26,7 @@ def pair(folder: Path, names: tuple[str, str] = ("before", "after")) -> tuple[st
     ids = []
     for name, loop in zip(names, (matmul_loop(steps=6), matmul_loop(steps=6, step_us=800, matmul_us=350)), strict=True):
         path = loop.write(folder / f"{'after' if ids else 'before'}.json")
-        ids.append(bring_in(data, [(path, path.name)], name=name).runs[0].id)
+        ids.append(ingest_into_runs(data, [(path, path.name)], name=name).runs[0].id)
     return ids[0], ids[1]
 
 

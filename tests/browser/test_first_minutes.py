@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop, three_steps
 from tests.support.servers import Server, start_server, without_bundled
@@ -31,7 +31,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, lis
     runs = []
     for name, step_us in (("before", 1000), ("after", 800), ("third", 900)):
         path = matmul_loop(steps=6, step_us=step_us, matmul_us=400).write(folder / f"{name}.json")
-        runs.append(bring_in(data, [(path, path.name)], name=name).runs[0].id)
+        runs.append(ingest_into_runs(data, [(path, path.name)], name=name).runs[0].id)
     server = start_server(folder / "data")
     yield server, runs
     server.stop()
@@ -117,7 +117,7 @@ def test_runs_names_the_largest_gain_after_its_first_analyses(tmp_path: Path, pa
     data = DataFolder(without_bundled(tmp_path / "data"))
     for name, step_us in (("before", 1000), ("third", 900)):
         path = matmul_loop(steps=6, step_us=step_us, matmul_us=400).write(tmp_path / f"{name}.json")
-        bring_in(data, [(path, path.name)], name=name)
+        ingest_into_runs(data, [(path, path.name)], name=name)
     server = start_server(tmp_path / "data")
     try:
         page.goto(server.url)
@@ -131,7 +131,7 @@ def test_a_run_of_the_command_line_appears_by_itself(here: tuple[Server, list[st
     page.goto(f"{server.url}/runs")
     expect(page.get_by_text("third").first).to_be_visible(timeout=SLOW)
     path = matmul_loop(steps=7).write(tmp_path / "late.json")
-    bring_in(DataFolder(server.data), [(path, path.name)], name="brought later")
+    ingest_into_runs(DataFolder(server.data), [(path, path.name)], name="brought later")
     began = time.monotonic()
     expect(page.locator("h1")).to_contain_text("4 runs", timeout=SLOW)
     assert time.monotonic() - began < SEEN_WITHIN_SECONDS

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
@@ -44,7 +44,7 @@ def run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
             trace.op("aten::add_", start, end - 2)
             trace.launch((end - 12, end - 4), (end - 1, end + 1), "vectorized_add")
     path = trace.write(tmp_path_factory.mktemp("details") / "trace.json")
-    return bring_in(DataFolder(server.data), [(path, "trace.json")], name="details").runs[0].id
+    return ingest_into_runs(DataFolder(server.data), [(path, "trace.json")], name="details").runs[0].id
 
 
 def details_of(page: Page) -> Locator:
@@ -190,7 +190,7 @@ def test_all_ranks_of_a_job_are_on_one_clock(server: Server, page: Page, tmp_pat
     files = [
         (trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(job(2, 2, Planted(clock_us={1: 5000})))
     ]
-    ranks = bring_in(DataFolder(server.data), files, name="two ranks").runs[0].id
+    ranks = ingest_into_runs(DataFolder(server.data), files, name="two ranks").runs[0].id
     opened(page, server, ranks)
     until(page, "sawtoothTimeline.data.tracks.length === 2 && sawtoothTimeline.tiles.settled()")
     square = page.get_by_role("group", name="Ranks and steps").get_by_role(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
@@ -160,7 +160,7 @@ def test_a_second_run_is_below_the_first_and_both_have_a_link(example_server: Se
 def test_a_click_on_a_rank_and_step_opens_that_rank(example_server: Server, page: Page, tmp_path: Path) -> None:
     traces = job(4, 2, Planted(loader_us={3: 800.0}), mesh=True)
     files = [(trace.write(tmp_path / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]
-    ranks = bring_in(DataFolder(example_server.data), files, name="four ranks").runs[0].id
+    ranks = ingest_into_runs(DataFolder(example_server.data), files, name="four ranks").runs[0].id
     page.goto(f"{example_server.url}/ranks?run={ranks}")
     # A square of a rank that is not the slowest. The slowest is the default and does not appear in the address.
     square = page.locator(".js-plotly-plot .scatterlayer .points path").first
@@ -178,7 +178,9 @@ def test_the_overview_of_a_run_without_gpu_shows_threads(example_server: Server,
     for i in range(20):
         trace.op(f"aten::op{i}", i * 100.0, i * 100.0 + 60)
     host = (
-        bring_in(DataFolder(example_server.data), [(trace.write(tmp_path / "host.json"), "host.json")], name="host only")
+        ingest_into_runs(
+            DataFolder(example_server.data), [(trace.write(tmp_path / "host.json"), "host.json")], name="host only"
+        )
         .runs[0]
         .id
     )

@@ -30,7 +30,7 @@ from typing import Any
 import msgspec
 
 from sawtooth.analysis.cluster.mapping import SUFFIX
-from sawtooth.analysis.cluster.storage import place_of
+from sawtooth.analysis.cluster.storage import storage_at
 from sawtooth.analysis.cluster.summary import pack
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.compare import prediction_record
@@ -39,8 +39,8 @@ from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store import calibration
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
-from sawtooth.app.jobs.whole_job import bring_in_job
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
+from sawtooth.app.jobs.whole_job import ingest_job
 from sawtooth.app.runs.card import card_of
 from sawtooth.app.server.sessions import Sessions
 from sawtooth.app.server.tokens import VIEWERS, stored_token
@@ -79,11 +79,11 @@ def fill(folder: DataFolder) -> tuple[str, str]:
     marks = folder.root.parent / "run.marks.jsonl"
     rows = ({"i": i, "w": sound_trace.BASE - 10**9 + i * 5 * 10**7, "b": 8} for i in range(60))
     marks.write_text("\n".join([json.dumps({"k": "marks", "v": 1}), *map(json.dumps, rows)]))
-    (run,) = bring_in(folder, [(path, path.name) for path in (trace, telemetry, marks)]).runs
+    (run,) = ingest_into_runs(folder, [(path, path.name) for path in (trace, telemetry, marks)]).runs
     ranks = folder.root.parent / "ranks"
     for number, row in enumerate(summaries.rows()):
-        place_of(str(ranks)).write(f"{number}{SUFFIX}", pack([row]))
-    job_run = bring_in_job(folder, str(ranks), sources=[tempfile.gettempdir()]).manifest
+        storage_at(str(ranks)).write(f"{number}{SUFFIX}", pack([row]))
+    job_run = ingest_job(folder, str(ranks), sources=[tempfile.gettempdir()]).manifest
     propose(folder, Proposal(run.id, "a bundle", [], name="another name", notes="notes"))
     source = folder.root.parent / "sampled"
     start = sound_trace.BASE

@@ -38,8 +38,8 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import library as app_library
 from sawtooth.app.api import routes
-from sawtooth.app.jobs.ingest_files import bring_in
-from sawtooth.app.jobs.whole_job import bring_in_job
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
+from sawtooth.app.jobs.whole_job import ingest_job
 from sawtooth.app.places import SCREENS
 from sawtooth.app.reports import comparison as comparison_text
 from sawtooth.app.reports import html as html_report
@@ -86,7 +86,7 @@ class Stage:
         app_library.library_of.cache_clear()
         sound = root / "sound.json"
         sound.write_bytes(sound_trace.text(sound_trace.sound(sound_trace.sound_events(8))))
-        (self.sound,) = bring_in(self.folder, [(sound, "sound.json")]).runs
+        (self.sound,) = ingest_into_runs(self.folder, [(sound, "sound.json")]).runs
         self.library = Library(self.folder)
         self.client = TestClient(Starlette(routes=routes()), base_url="http://localhost")
         self.log: list[logging.LogRecord] = []
@@ -118,8 +118,8 @@ class Stage:
 
     def _ingest(self, paths: list[tuple[Path, str]], place: Path) -> list[Manifest]:
         if all(is_summary(name) for _, name in paths):
-            return [bring_in_job(self.folder, str(place), sources=[tempfile.gettempdir()]).manifest]
-        return bring_in(self.folder, paths, tolerant=True).runs
+            return [ingest_job(self.folder, str(place), sources=[tempfile.gettempdir()]).manifest]
+        return ingest_into_runs(self.folder, paths, tolerant=True).runs
 
     def _read(self, run: Manifest) -> None:
         result = result_of(run, self.library)

@@ -13,7 +13,7 @@ from sawtooth.analysis.run.audit import audit
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.without_findings import without_rules
 
@@ -37,7 +37,7 @@ def analysed(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
             path.write_bytes(content)
             paths.append((path, name))
         folder = DataFolder(Path(scratch, "data")).create()
-        runs = bring_in(folder, paths).runs
+        runs = ingest_into_runs(folder, paths).runs
         if not runs:
             return None
         with Library(folder) as library:

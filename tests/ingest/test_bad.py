@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
@@ -121,7 +121,7 @@ def test_a_path_that_is_not_a_file_is_refused_at_once(tmp_path, folder, what):
     elif what == "pipe":
         os.mkfifo(path)
     with pytest.raises(SourceError, match="not a file") as refusal:
-        bring_in(folder, [(path, path.name)])
+        ingest_into_runs(folder, [(path, path.name)])
     assert refusal.value.code == "E-TYPE" and left_over(folder) == []
 
 
@@ -129,7 +129,7 @@ def test_binary_data_is_refused_without_showing_it(tmp_path, folder):
     path = tmp_path / "rnd.json.gz"
     path.write_bytes(bytes(range(250, -1, -1)) * 12)
     with pytest.raises(SourceError, match="This is binary data, but neither") as refusal:
-        bring_in(folder, [(path, path.name)])
+        ingest_into_runs(folder, [(path, path.name)])
     assert refusal.value.code == "E-TYPE"
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.decode import MAX_TIME_NS, NULL, decimal_ns, floats, integers, small_integers, whole_microseconds
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace
@@ -68,7 +68,7 @@ def test_a_trace_whose_values_have_other_types_is_read_to_the_end(
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(sound_trace.sound(events, **about)))
     folder = DataFolder(tmp_path / "data").create()
-    (run,) = bring_in(folder, [(path, path.name)]).runs
+    (run,) = ingest_into_runs(folder, [(path, path.name)]).runs
     library = Library(folder)
     assert result_of(run, library).metrics
     library.close()

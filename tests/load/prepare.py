@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.schema import DataFolder
 from tests.benchmarks.scaled_trace import write
@@ -36,7 +36,7 @@ def main() -> None:
         else:
             scaled = folder.uploads / f"{name}.json.gz"
             events = write(trace, scaled, given.events)
-            (run,) = bring_in(folder, [(scaled, scaled.name)], keep_source=False, name=name).runs
+            (run,) = ingest_into_runs(folder, [(scaled, scaled.name)], keep_source=False, name=name).runs
             scaled.unlink()
             card_of(run, library)
             print(f"{name}: {events} events, {time.monotonic() - start:.0f} s", flush=True)

@@ -34,9 +34,8 @@ RECORDING = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
 GROWTH_MB_PER_MINUTE = 1.0  # 1.4 GB in a day. A server that runs for weeks is restarted before.
 OLDEST_S = 3.0  # a push waits half a second, a page a second, and both may just have missed
 AGE_SHARE = 0.99  # of the readings: the rest may fall into a pause of a busy machine, and is printed
-FULL_S = (
-    400.0  # until the server's windows (five and a half minutes at this rate) are full, because its memory grows until then
-)
+# until the server's windows (five and a half minutes at this rate) are full, because its memory grows until then
+FULL_S = 400.0
 SHOWN = re.compile(r"([\d,]+) samples over")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.sampled_loop import write
@@ -30,7 +30,7 @@ def sampled(folder: Path, **options: Any) -> RunResult:
 
 def _analysed_files(folder: Path, files: list[Path]) -> RunResult:
     library = Library(DataFolder(folder / "data"))
-    run = bring_in(library.folder, [(path, path.name) for path in files]).runs[0]
+    run = ingest_into_runs(library.folder, [(path, path.name) for path in files]).runs[0]
     result = analyse(run, library)
     library.close()
     return result

@@ -15,7 +15,7 @@ from typing import Any
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.files import is_sound, remove_all_abandoned_drafts
@@ -44,7 +44,7 @@ def counted(self, target):
     return result
 Path.replace = counted
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.runs.card import card_of
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
@@ -52,7 +52,7 @@ if most_files:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
 folder = DataFolder(Path(data))
 try:
-    (run,) = bring_in(folder, [(trace, trace.name)]).runs
+    (run,) = ingest_into_runs(folder, [(trace, trace.name)]).runs
     print("derived", flush=True)
     card_of(run, Library(folder))
     print(run.id, calls[0])
@@ -70,7 +70,7 @@ def trace_in(path: Path, steps: int) -> Path:
 def bring(folder: DataFolder, trace: Path) -> Manifest:
     """Ingest a trace in this process."""
     library = Library(folder)
-    (run,) = bring_in(folder, [(trace, trace.name)]).runs
+    (run,) = ingest_into_runs(folder, [(trace, trace.name)]).runs
     card_of(run, library)
     library.close()
     return run

@@ -16,7 +16,7 @@ from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from tests.support.common_folder import alone, common_folder
@@ -42,7 +42,7 @@ def result_of(name: str, root: Path | None = None) -> RunResult:
     If ``root`` is None, the recording is looked up in tests/recordings, tests/recordings_after, sample_traces and HAND_MADE.
     """
     with alone(f"recording-{name}"):
-        run = bring_in(library().folder, [(f, f.name) for f in _files(name, root)], name=name).runs[0]
+        run = ingest_into_runs(library().folder, [(f, f.name) for f in _files(name, root)], name=name).runs[0]
         return result_cache.result_of(run, library())
 
 

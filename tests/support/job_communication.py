@@ -8,7 +8,7 @@ from pathlib import Path
 from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
@@ -30,7 +30,7 @@ def communication_of_job(
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(ranks, per_host, planted, mesh=mesh, steps=steps))]
     if cut is not None:
         paths[cut].write_bytes(paths[cut].read_bytes()[: paths[cut].stat().st_size // 2])
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     result = numbers(run, Library(data))
     assert result.communication is not None
     late = report_json(result)["stragglers"]
@@ -43,7 +43,7 @@ def communication_of_job(
 def communication_of(folder: Path, traces: Sequence[ChromeTrace]) -> Communication:
     """Return the communication of a job. ``traces`` has the trace of each rank."""
     data = DataFolder(folder / "data").create()
-    (run,) = bring_in(data, [(trace.write(folder / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
+    (run,) = ingest_into_runs(data, [(trace.write(folder / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
     communication = numbers(run, Library(data)).communication
     assert communication is not None
     return communication

@@ -12,7 +12,7 @@ import msgspec
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace
@@ -48,7 +48,7 @@ def folder_with_sound_run(scratch: Path) -> DataFolder:
     trace = scratch / "one.json"
     trace.write_bytes(sound_trace.text(sound_trace.sound()))
     folder = DataFolder(scratch / "data").create()
-    bring_in(folder, [(trace, trace.name)])
+    ingest_into_runs(folder, [(trace, trace.name)])
     return folder
 
 
@@ -72,7 +72,7 @@ def _bring(place: Path, files: tuple[tuple[str, bytes], ...], name: str | None) 
     folder = DataFolder(place / "data").create()
     for file, content in files:
         (place / "files" / file).write_bytes(content)
-    (run,) = bring_in(folder, [(place / "files" / file, file) for file, _ in files], name=name).runs
+    (run,) = ingest_into_runs(folder, [(place / "files" / file, file) for file, _ in files], name=name).runs
     library = Library(folder)
     result_of(run, library)
     library.close()

@@ -61,7 +61,7 @@ class Bench:
         self.memory = Memory()
         self.caller = Direct()
         self.at: list[tuple[float, Any]] = []
-        self.start_m = self.time.m
+        self.start_ns = self.time.m
         self.sampler = Sampler(
             self.driver,
             [self.memory],
@@ -73,7 +73,7 @@ class Bench:
         )
 
     def _alive(self) -> bool:
-        while self.at and self.time.m >= self.start_m + self.at[0][0] * 1e9:
+        while self.at and self.time.m >= self.start_ns + self.at[0][0] * 1e9:
             self.at.pop(0)[1]()
         return True
 

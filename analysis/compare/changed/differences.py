@@ -16,7 +16,7 @@ from sawtooth.analysis.run.model import Finding
 
 SYMPTOM = "reads"  # Copies to the host are an effect of another difference, which comes first in the list.
 PADDING = "padding"  # Key of the difference in sizes of layers.
-SIZES = 3  # Sizes that a line names.
+MAX_NAMED_SIZES = 3  # Sizes that a line names.
 MIN_PART_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part is within the rounding of a replay.
 
 
@@ -100,7 +100,7 @@ def _of_sizes(resized: Mapping[int, int], advice: Sequence[Finding]) -> list[Set
     """Return the changed sizes of layers as one difference, largest change first; none without a change."""
     if not resized:
         return []
-    order = sorted(resized, key=lambda size: (-abs(resized[size] / size - 1), size))[:SIZES]
+    order = sorted(resized, key=lambda size: (-abs(resized[size] / size - 1), size))[:MAX_NAMED_SIZES]
     sizes_a, sizes_b = (", ".join(f"{size:,}" for size in sizes) for sizes in (order, [resized[size] for size in order]))
     rules = tuple(finding.rule for finding in advice if PADDING in finding.explains.sets)
     return [SetupDifference(PADDING, "Sizes of layers (padding)", sizes_a, sizes_b, rules, COMPUTE)]

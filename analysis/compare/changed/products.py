@@ -24,9 +24,8 @@ MIN_SHAPES = 4  # Smallest number of shapes. With fewer, any two networks of squ
 # sizes, up to 0.67 (a GPT and a T5). So ``same_model`` also compares the weights.
 OF_ONE_MODEL = 0.3
 MIN_SCALED = 2  # Shapes that scale by the same ratio. A single shape may scale by chance.
-SAME_RATIO = (
-    0.02  # Difference of the ratio's logarithm. Work that does not grow with the batch is less than 2 % of the operations.
-)
+# Difference of the ratio's logarithm. Work that does not grow with the batch is less than 2 % of the operations.
+SAME_RATIO = 0.02
 # Index of the operator's input that is always a weight.
 WEIGHTS = {"embedding": 0, "convolution": 1, "addmm": 2, "_addmm_activation": 2}
 _SHAPES = """SELECT DISTINCT s.input_dims FROM cpu_ops o JOIN signatures s USING (signature_id)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-NEAR = 0.07  # Share of a size. A width of 774 becomes 768 or 832 by padding to a multiple of 64.
+MAX_SIZE_DIFFERENCE = 0.07  # Share of a size. A width of 774 becomes 768 or 832 by padding to a multiple of 64.
 PADDED_TO = 64  # The largest multiple to which sizes are usually padded.
-ALIGNED = 8  # Tensor cores need sizes that are multiples of this number.
-MATCHED = 0.8  # Share of the smaller set of shapes. Another batch size changes one dimension by more than this allows.
+SIZE_MULTIPLE = 8  # Tensor cores need sizes that are multiples of this number.
+# Share of the smaller set of shapes. Another batch size changes one dimension by more than this allows.
+MIN_MATCHED_SHARE = 0.8
 
 
 def resized_layers(a: Collection[str], b: Collection[str]) -> dict[int, int]:
@@ -24,7 +25,7 @@ def resized_layers(a: Collection[str], b: Collection[str]) -> dict[int, int]:
     counterparts = [(shape_a, shape_b) for shape_a in only_a if (shape_b := _counterpart(shape_a, only_b)) is not None]
     matched_b = sum(_counterpart(shape_b, only_a) is not None for shape_b in only_b)
     equal, fewest = len(set(a) & set(b)), min(len(set(a)), len(set(b)))
-    if not counterparts or equal + min(len(counterparts), matched_b) < MATCHED * fewest:
+    if not counterparts or equal + min(len(counterparts), matched_b) < MIN_MATCHED_SHARE * fewest:
         return {}
     return dict(sorted({(x, y) for shape_a, shape_b in counterparts for x, y in zip(shape_a, shape_b, strict=True) if x != y}))
 
@@ -41,8 +42,8 @@ def _counterpart(shape: Sequence[int], other_shapes: Sequence[Sequence[int]]) ->
 
 def _similar_size(a: int, b: int) -> bool:
     small, large = sorted((a, b))
-    padded = large - small < PADDED_TO and (small % ALIGNED != 0) != (large % ALIGNED != 0)
-    return small > 1 and (padded or large <= (1 + NEAR) * small)
+    padded = large - small < PADDED_TO and (small % SIZE_MULTIPLE != 0) != (large % SIZE_MULTIPLE != 0)
+    return small > 1 and (padded or large <= (1 + MAX_SIZE_DIFFERENCE) * small)
 
 
 def _dims(shape: str) -> tuple[int, ...]:

@@ -24,10 +24,9 @@ _BASE_NAME = re.compile(r"[\w:]+")
 
 
 def shared_kernels(a: Sequence[PerStepWork], b: Sequence[PerStepWork]) -> float | None:
-    """Return the share of a side's time in kernels of a kind that the other side has too.
+    """Return the share of time in kernels whose kind both sides have, on the side with the larger share.
 
-    This is the larger of the two sides' shares. None if too few kernels are known. A kernel's kind is its name without
-    template arguments, which change with dtype and shape.
+    None if too few kernels have names. A kernel's kind is its name without template arguments, which change with dtype and shape.
     """
     times = [_by_kind(side) for side in (a, b)]
     if any(len(side) < MIN_KERNEL_KINDS for side in times) or any(_named_share(side) < MIN_NAMED_SHARE for side in (a, b)):

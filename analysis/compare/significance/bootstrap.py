@@ -32,7 +32,7 @@ MAX_BLOCK_SHARE = 1 / 3  # Longer blocks leave fewer than three blocks, which sh
 # second.
 MAX_STEPS = 2_000
 RESAMPLED_VALUES_PER_BATCH = 100_000  # This is 0.8 MB of resampled steps, which fits into the cache of a core.
-TAIL = 0.025  # Each side of a 95 % interval excludes this share.
+TAIL_SHARE = 0.025  # Each side of a 95 % interval excludes this share.
 
 
 @dataclass(frozen=True)
@@ -150,9 +150,9 @@ def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int
             missed = max(missed, variance_ratio / block_ratio / (1 - min(block / len(steps), 0.5)))
     middle = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
     ordered = np.sort(medians[1] - medians[0])
-    tail = int(resamples * TAIL)
+    tail = int(resamples * TAIL_SHARE)
     below, above = max(middle - float(ordered[tail]), 0.0), max(float(ordered[-1 - tail]) - middle, 0.0)
-    stretch = student_t(max(sum(stretches) - 2, 1.0), 1 - TAIL) / 1.96 * math.sqrt(missed)
+    stretch = student_t(max(sum(stretches) - 2, 1.0), 1 - TAIL_SHARE) / 1.96 * math.sqrt(missed)
     return Interval(change, change - stretch * below, change + stretch * above, (longest[0], longest[1]), min(stretches))
 
 

@@ -185,7 +185,7 @@ def verdict_by_intervals(by_steps: Verdict, evidence: ComparisonEvidence, source
     visible = _visible(by_steps, evidence)
     reason = " ".join((by_steps.why, source, *limits))
     stated = replace(by_steps, ci95_ms=evidence.interval, smallest_visible_share=visible, why=reason)
-    if (sure := sure_of_change(evidence)) is not None:
+    if (sure := change_confidence(evidence)) is not None:
         direction: Word = "faster" if evidence.change_ms < 0 else "slower"
         by = [by_steps.why] if by_steps.word == direction else []
         limits = [TWO_SOURCES_OF_LARGE_CHANGE if sure == "high" and limit == TWO_SOURCES else limit for limit in limits]
@@ -194,7 +194,7 @@ def verdict_by_intervals(by_steps: Verdict, evidence: ComparisonEvidence, source
         return replace(stated, confidence="low")
     could = None if visible is None or None in evidence.interval else max(visible, evidence.floor)
     if could is not None and could <= 2 * MAX_UNCHANGED:
-        return replace(stated, word="no_difference_shown", confidence=sure_of_none(could))
+        return replace(stated, word="no_difference_shown", confidence=no_change_confidence(could))
     if by_steps.word == "no_difference_shown" and None not in evidence.interval:
         return stated
     return replace(stated, word="inconclusive", confidence="low", why=f"{reason} {NOT_KNOWN}" if by_steps.shown else reason)
@@ -228,7 +228,9 @@ def with_ratio_limit(verdict: Verdict, ratio: Interval | None, *, bounded: bool 
     verdict = replace(verdict, ratio=ratio)
     largest = verdict.largest_change if bounded and verdict.word == "inconclusive" else None
     if largest is not None and largest <= 2 * MAX_UNCHANGED:
-        return replace(verdict, word="no_difference_shown", confidence=sure_of_none(largest), why=f"{verdict.why} {NO_LARGER}")
+        return replace(
+            verdict, word="no_difference_shown", confidence=no_change_confidence(largest), why=f"{verdict.why} {NO_LARGER}"
+        )
     if not verdict.shown or verdict.confidence == "low" or ratio is None:
         return verdict
     low, high = ratio
@@ -240,7 +242,7 @@ def with_ratio_limit(verdict: Verdict, ratio: Interval | None, *, bounded: bool 
     return replace(verdict, confidence="low", why=f"{verdict.why} {HOW_MUCH}")
 
 
-def sure_of_change(evidence: ComparisonEvidence) -> Confidence | None:
+def change_confidence(evidence: ComparisonEvidence) -> Confidence | None:
     """Return the confidence that there is a change.
 
     None if the interval includes 0, or if two runs of one program differ by as much.
@@ -254,7 +256,7 @@ def sure_of_change(evidence: ComparisonEvidence) -> Confidence | None:
     return "medium"
 
 
-def sure_of_none(smallest: float | None) -> Confidence:
+def no_change_confidence(smallest: float | None) -> Confidence:
     """Return the confidence that nothing changed, from the smallest visible change (a share)."""
     if smallest is None:
         return "low"

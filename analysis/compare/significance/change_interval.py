@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sawtooth.analysis.compare.significance.bootstrap import TAIL
+from sawtooth.analysis.compare.significance.bootstrap import TAIL_SHARE
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, mean_of_all
 from sawtooth.analysis.quantiles import normal, student_t
 
@@ -130,13 +130,13 @@ def _half_widths(runs: Sequence[MeasuredSteps]) -> tuple[float | None, float | N
 def _half_width(run: MeasuredSteps) -> tuple[float | None, float | None]:
     best = run.best_ms or 0.0
     if run.low_ms is not None:
-        to_95 = _part_of_width(run) * normal(1 - TAIL) / normal(1 - TAIL_OF_ESTIMATES)
+        to_95 = _part_of_width(run) * normal(1 - TAIL_SHARE) / normal(1 - TAIL_OF_ESTIMATES)
         above = None if run.high_ms is None else to_95 * max(run.high_ms - best, 0.0)
         return to_95 * max(best - run.low_ms, 0.0), above
     steps = run.steps_at_best()
     if len(steps) < 2:
         return NOTHING_KNOWN * best, NOTHING_KNOWN * best
-    error = student_t(len(steps) - 1, 1 - TAIL) * float(steps.std(ddof=1)) / math.sqrt(len(steps))
+    error = student_t(len(steps) - 1, 1 - TAIL_SHARE) * float(steps.std(ddof=1)) / math.sqrt(len(steps))
     half = math.hypot(error, RUN_TO_RUN * best)
     return half, half
 

@@ -12,7 +12,7 @@ from sawtooth.analysis.compare.significance import reasons
 from sawtooth.analysis.compare.significance.bootstrap import (
     F64,
     MIN_STEPS_FOR_INTERVAL,
-    TAIL,
+    TAIL_SHARE,
     median_change_interval,
     noise_floor,
     relative_difference,
@@ -26,8 +26,8 @@ from sawtooth.analysis.compare.significance.certainty import (
     Confidence,
     Verdict,
     Word,
-    sure_of_change,
-    sure_of_none,
+    change_confidence,
+    no_change_confidence,
     verdict_by_intervals,
     with_ratio_limit,
 )
@@ -55,8 +55,8 @@ MIN_CHANGE_FEW_STEPS = 0.10  # A few steps cannot show smaller changes.
 HOST_FLOOR = 0.50
 ON_HOST_FLOOR = 1.5  # One program that computes on a shared host took 1.0 to 2.4 times as long from run to run.
 SOURCE_FLOOR = 0.10  # Telemetry gives step times to 10 % at best. An estimate compared with a stopwatch is no better.
-PROFILED_ALONE = 1.0  # The profiler more than doubles the steps of one program and leaves another program's steps unchanged.
-MIN_STRETCHES = 3  # With fewer per side, 10 to 20 % of the intervals miss the true value (AR(1) at 0.9, 20 to 50 steps).
+PROFILER_FLOOR = 1.0  # The profiler more than doubles the steps of one program and leaves another program's steps unchanged.
+MIN_INDEPENDENT = 3  # With fewer per side, 10 to 20 % of the intervals miss the true value (AR(1) at 0.9, 20 to 50 steps).
 
 
 def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
@@ -87,7 +87,7 @@ def _with_host_variation(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps])
     best_a, best_b = _mean_best(a) or 0.0, _mean_best(b) or 0.0
     floor = ON_HOST_FLOOR if any(run.on_host for run in (*a, *b)) else HOST_FLOOR
     change = ComparisonEvidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, floor, same_source=True)
-    confidence = sure_of_change(change)
+    confidence = change_confidence(change)
     if confidence == "high" or judged.confidence == "low":
         return judged
     return replace(judged, confidence=confidence or "low", why=f"{judged.why} {reasons.HOSTS_VARY}")
@@ -112,7 +112,7 @@ def _verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     if by_steps.ci95_ms is None:
         interval, source = change_interval(a, b, change), OF_ESTIMATES
         if any(run.low_ms is None for run in (*a, *b)):
-            floor = max(floor, PROFILED_ALONE)
+            floor = max(floor, PROFILER_FLOOR)
     elif (estimated or not same_source) and min(len(a), len(b)) < MIN_RUNS_AS_UNIT and all(run.steps_ms for run in (*a, *b)):
         interval, source = widened_interval(by_steps.ci95_ms, change_interval(a, b, change), change), reasons.WIDENED
     else:
@@ -139,10 +139,10 @@ def _by_steps(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict
     pair = _SidePair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=reasons.between_recordings(a, b))
     if steps_a and steps_b and min(float(np.median(steps)) for steps in pair.joined()) <= 0:
         return Verdict("inconclusive", "low", reasons.NO_LENGTH, noise_floor_share=floor)
-    if pair.fewest >= MIN_STEPS_FOR_INTERVAL:
+    if pair.min_steps >= MIN_STEPS_FOR_INTERVAL:
         return _by_interval(pair)
     recorded = min(sum(run.length for run in side) for side in (a, b))
-    for kind, steps, least in (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.fewest, MIN_COUNTED_FOR_WORD)):
+    for kind, steps, least in (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.min_steps, MIN_COUNTED_FOR_WORD)):
         if steps < least:
             few = f"{steps} {kind} steps are too few: a verdict needs {least} per side, an interval {MIN_STEPS_FOR_INTERVAL}."
             return Verdict("inconclusive", "low", few, noise_floor_share=floor)
@@ -150,7 +150,6 @@ def _by_steps(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict
 
 
 def _one_recording(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> bool:
-    """Return whether both sides are the same recordings."""
     return sorted(run.recordings for run in a) == sorted(run.recordings for run in b) and all(run.recordings for run in a)
 
 
@@ -177,7 +176,7 @@ class _SidePair:
         return self.best_b - self.best_a
 
     @property
-    def fewest(self) -> int:
+    def min_steps(self) -> int:
         return min(sum(map(len, self.a)), sum(map(len, self.b)))
 
     def joined(self) -> tuple[F64, F64]:
@@ -205,7 +204,7 @@ def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: flo
     error = math.sqrt(sum(parts))
     total = sum(parts)  # Divide before squaring, because the squares of tiny variances would become 0.
     freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
-    half = student_t(freedom, 1 - TAIL) * error if error else 0.0
+    half = student_t(freedom, 1 - TAIL_SHARE) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
     limit, share = max(MIN_CHANGE, floor), relative_difference(mean_a, mean_b)
     smallest = max(
@@ -219,7 +218,7 @@ def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: flo
     reason = f"{runs}: {reasons.why_none(share, limit, includes_zero=abs(change) <= half)} {reasons.could_have_seen(smallest)}"
     spread = math.sqrt(sum(float(side.var(ddof=1)) for side in sides) / 2) / min(mean_a, mean_b)
     reason += reasons.more_runs(spread, min(len(a), len(b)))
-    return Verdict("no_difference_shown", sure_of_none(smallest), reason, range_of_change, floor, smallest)
+    return Verdict("no_difference_shown", no_change_confidence(smallest), reason, range_of_change, floor, smallest)
 
 
 def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: float, best_b: float, floor: float) -> Verdict:
@@ -231,7 +230,8 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
     limit, share = max(MIN_CHANGE, floor), relative_difference(best_a, best_b)
     smallest = max(limit, half / min(best_a, best_b))
     sources = {run.source for run in (*a, *b)}
-    confidence = sure_of_change(ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source=len(sources) == 1))
+    evidence = ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source=len(sources) == 1)
+    confidence = change_confidence(evidence)
     missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
     without = "Neither side has recorded steps." if missing == 2 else "One side has no recorded steps."
     basis = reasons.BY_MARKS if sources == {"marks"} else f"{without} {reasons.BY_TIMES}"
@@ -240,7 +240,7 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
     none = f"{none[0].upper()}{none[1:]}"
     return Verdict(
         word=_word(change) if confidence is not None else "no_difference_shown",
-        confidence=confidence or sure_of_none(smallest),
+        confidence=confidence or no_change_confidence(smallest),
         why=f"{basis} {'It excludes 0.' if confidence is not None else none}",
         ci95_ms=interval,
         noise_floor_share=floor,
@@ -249,11 +249,11 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
 
 
 def _by_ranges(pair: _SidePair, *, similar_steps: bool = False) -> Verdict:
-    """Judge by step ranges if steps are too few, or neighbours too similar (``similar_steps``)."""
+    """Judge by the ranges of the steps, because they are too few or (``similar_steps``) too similar."""
     (a, b), floor = pair.joined(), pair.floor
     few = f"{len(a)} and {len(b)} counted steps are too few to show how steps vary (at least {MIN_STEPS_FOR_INTERVAL} per side)"
     if similar_steps:
-        few = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_STRETCHES} independent stretches"
+        few = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_INDEPENDENT} independent stretches"
     limit = max(MIN_CHANGE_FEW_STEPS, floor)
     middle_a, middle_b = float(np.median(a)), float(np.median(b))
     distance = max((a.max() - middle_a) + (middle_b - b.min()), (middle_a - a.min()) + (b.max() - middle_b))
@@ -275,7 +275,7 @@ def _by_interval(pair: _SidePair) -> Verdict:
     """Judge by the moving-block bootstrap interval of the change of the median."""
     interval, floor, between = median_change_interval(pair.a, pair.b), pair.floor, pair.between
     ends = (interval.low_ms, interval.high_ms)
-    if interval.stretches < MIN_STRETCHES:
+    if interval.stretches < MIN_INDEPENDENT:
         return replace(_by_ranges(pair, similar_steps=True), ci95_ms=ends)
     middle_a, middle_b = (float(np.median(steps)) for steps in pair.joined())
     limit = max(MIN_CHANGE, floor)
@@ -297,4 +297,4 @@ def _by_interval(pair: _SidePair) -> Verdict:
         return Verdict("no_difference_shown", "low", reason, ends, floor, smallest)
     note = reasons.why_none(share, limit, includes_zero=not interval.excludes_zero())
     reason = f"{between[0].upper()}{between[1:]}, {note} {reasons.could_have_seen(smallest)}"
-    return Verdict("no_difference_shown", sure_of_none(smallest), reason, ends, floor, smallest)
+    return Verdict("no_difference_shown", no_change_confidence(smallest), reason, ends, floor, smallest)

@@ -30,7 +30,11 @@ def explain_exposed(
     read_back: I64,
     transfer_ns: dict[int, int] | None,
 ) -> Pieces:
-    """Assign to exposed copies and communication the cause of the operation that ran."""
+    """Assign to exposed copies and communication the cause of the operation that ran.
+
+    ``rows`` selects the exposed intervals of ``lost``. ``order`` has the GPU operations by start, ``codes`` their owners.
+    ``read_back`` is the result of ``read_back_calls``. ``transfer_ns`` has each collective's shortest duration over all ranks.
+    """
     start, end = lost.start[rows], lost.end[rows]
     comm = lost.owner[rows] == OWNER_KEYS.index("exposed_comm")
     names, gpu = events.names, events.gpu
@@ -61,22 +65,19 @@ def _running_candidates(schedule: Schedule, candidates: I64, at: I64) -> I64:
 
     ``candidates`` are ordered by start.
     """
-    place = np.searchsorted(schedule.start[candidates], at, side="right") - 1
-    open_rows = np.flatnonzero(place >= 0)
+    index = np.searchsorted(schedule.start[candidates], at, side="right") - 1
+    open_rows = np.flatnonzero(index >= 0)
     while len(open_rows):
-        open_rows = open_rows[schedule.end[candidates[place[open_rows]]] <= at[open_rows]]
-        place[open_rows] -= 1
-        open_rows = open_rows[place[open_rows] >= 0]
+        open_rows = open_rows[schedule.end[candidates[index[open_rows]]] <= at[open_rows]]
+        index[open_rows] -= 1
+        open_rows = open_rows[index[open_rows] >= 0]
     return (
-        np.where(place >= 0, candidates[np.maximum(place, 0)], -1) if len(candidates) else np.full(len(at), -1, dtype=np.int64)
+        np.where(index >= 0, candidates[np.maximum(index, 0)], -1) if len(candidates) else np.full(len(at), -1, dtype=np.int64)
     )
 
 
 def read_back_calls(events: TraceEvents, schedule: Schedule) -> I64:
-    """Return, for each copy to the host, the call that waits for the copy; -1 for other operations.
-
-    Such a call reads a value.
-    """
+    """Return, for each copy to the host, the call that waits for the copy; -1 for other operations."""
     to_host = matches_of(events.names, TO_HOST)[events.gpu.name] & (events.gpu.kind == 1)
     return np.where(to_host, schedule.awaited_by, -1)
 

@@ -80,11 +80,10 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
 
 
 def _time_before(part: Intervals, until: I64) -> I64:
-    """Return the ns of ``part`` before each of the moments ``until``."""
     lengths = np.concatenate(([0], np.cumsum(part.ends - part.starts)))
-    place = np.searchsorted(part.starts, until, side="right")
-    previous = np.maximum(place - 1, 0)
+    position = np.searchsorted(part.starts, until, side="right")
+    previous = np.maximum(position - 1, 0)
     inside = (
         np.minimum(until, part.ends[previous]) - part.starts[previous] if len(part.starts) else np.zeros(len(until), np.int64)
     )
-    return np.where(place > 0, lengths[previous] + inside, 0)
+    return np.where(position > 0, lengths[previous] + inside, 0)

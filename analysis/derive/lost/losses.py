@@ -63,7 +63,7 @@ class Losses:
         problem = None
         if part.first:
             steps = StepTable.of(longest, _whole_steps(longest, part.steps))
-            problem = build_problem(events, steps, facts, view, further=len(longest.table) - len(steps.number))
+            problem = build_problem(events, steps, facts, view, later_steps=len(longest.table) - len(steps.number))
         all_waits = recorded_waits(events, StepTable.of(longest), facts, view) if problem is None or problem.notes else problem
         recorded = schedule_of(events, view, all_waits, None)
         for device in part.devices:
@@ -89,9 +89,9 @@ class Losses:
             for name, added in sums.items():
                 phases_of_device[name] = phases_of_device[name] + added if name in phases_of_device else added
         if problem is not None and any(estimate.replay_error is not None for estimate in self._estimates.values()):
-            quicker = _with_recorded_ids(part, without_profiler(problem, recording_cost(events)))
-            explains = any(estimate.step_ns is not None for estimate in self._estimates.values())
-            self.unprofiled, self.unexplained = (quicker, None) if explains else (None, quicker)
+            unprofiled = _with_recorded_ids(part, without_profiler(problem, recording_cost(events)))
+            is_explained = any(estimate.step_ns is not None for estimate in self._estimates.values())
+            self.unprofiled, self.unexplained = (unprofiled, None) if is_explained else (None, unprofiled)
         return rows
 
     def _count(self, part: DerivedPart, device: DeviceSteps, owners: dict[str, int], lost: dict[tuple[str, str], int]) -> None:
@@ -120,23 +120,22 @@ class Losses:
         }
 
 
-def _whole_steps(device: DeviceSteps, among: slice) -> slice:
-    """Return the longest sequence of steps among ``among`` with complete GPU records.
+def _whole_steps(device: DeviceSteps, selected: slice) -> slice:
+    """Return the longest sequence of steps in ``selected`` with complete GPU records.
 
-    If no step is complete, the result is ``among``.
+    If no step is complete, the result is ``selected``.
     """
-    lacks = device.table["lost"].to_numpy()[among] > 0 if len(device.table) else np.zeros(0, bool)
+    lacks = device.table["lost"].to_numpy()[selected] > 0 if len(device.table) else np.zeros(0, bool)
     if not lacks.any() or lacks.all():
-        return among
+        return selected
     borders = np.flatnonzero(np.diff(np.concatenate(([True], lacks, [True])).astype(int)))
     starts, ends = borders[::2], borders[1::2]
     longest = int((ends - starts).argmax())
-    first = among.indices(len(device.table))[0]
+    first = selected.indices(len(device.table))[0]
     return slice(first + int(starts[longest]), first + int(ends[longest]))
 
 
 def _with_recorded_ids(part: DerivedPart, problem: ReplayProblem) -> ReplayProblem:
-    """Return a part's replay problem with the ids of the recording."""
     host, ops = problem.host, problem.ops
     return replace(
         problem, host=replace(host, call=part.recorded("calls", host.call)), ops=replace(ops, op=part.recorded("gpu", ops.op))

@@ -23,7 +23,7 @@ DURATIONS = ("took", "lead", "waited")  # Fields of sentences that are durations
 # Cache size. Most durations occur again, also in other ranks, and formatting one takes half of a sentence's time.
 DIFFERENT_DURATIONS = 1 << 15
 NAME_LENGTH = 80  # Longest name in characters, because names of template kernels can be kilobytes long.
-SIGNATURE = 40  # Longest signature in characters that fits into a sentence.
+MAX_SIGNATURE_CHARACTERS = 40  # Longest signature in characters that fits into a sentence.
 
 
 @lru_cache(DIFFERENT_DURATIONS)
@@ -44,7 +44,7 @@ def readable(name: str) -> str:
     A long C++ signature is shortened to the function, without namespaces and arguments.
     """
     text = name
-    if len(name) > SIGNATURE and "::" in name and "<" in name:
+    if len(name) > MAX_SIGNATURE_CHARACTERS and "::" in name and "<" in name:
         words = name.replace("(anonymous namespace)::", "").partition("<")[0].split()
         text = words[-1].rsplit("::", 1)[-1] or name if words else name
     return text if len(text) <= NAME_LENGTH else text[: NAME_LENGTH - 1] + "…"

@@ -1,7 +1,7 @@
-"""FP32 products that are too fast for the GPU's FP32 units, so they used tensor cores (TF32).
+"""FP32 matrix products that are too fast for the GPU's FP32 units, so they used tensor cores (TF32).
 
-The names of kernels of Triton and of users do not show which units a product used. Its rate may show it: only tensor cores
-reach more FLOPs per second than the FP32 peak.
+The names of Triton's and users' kernels do not show which units a product used. Its rate may show it, because only tensor cores
+exceed the FP32 peak.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def classes_by_rate(events: TraceEvents, classes: Classes, counts: FlopCounts, p
     uncertain = counts.dtypes.index(FP32_UNCERTAIN) if FP32_UNCERTAIN in counts.dtypes else None
     if peak is None or uncertain is None:
         return classes
-    carrier = np.maximum(counts.carrier_of, 0)
-    product = (counts.carrier_of >= 0) & classes.among("category", FLOP_CATEGORIES)
-    time = np.bincount(carrier[product], weights=(events.gpu.end - events.gpu.start)[product], minlength=len(counts.count))
-    open_ = product & (counts.dtype[carrier] == uncertain) & classes.among("tensor_cores", ("unknown",))
-    rows = classes.row[open_]
-    flops = np.bincount(rows, weights=counts.count[carrier[open_]], minlength=len(table))
-    busy = np.bincount(rows, weights=time[carrier[open_]], minlength=len(table))
+    operator = np.maximum(counts.counted_operator_of, 0)
+    product = (counts.counted_operator_of >= 0) & classes.among("category", FLOP_CATEGORIES)
+    time = np.bincount(operator[product], weights=(events.gpu.end - events.gpu.start)[product], minlength=len(counts.count))
+    undecided = product & (counts.dtype[operator] == uncertain) & classes.among("tensor_cores", ("unknown",))
+    rows = classes.row[undecided]
+    flops = np.bincount(rows, weights=counts.count[operator[undecided]], minlength=len(table))
+    busy = np.bincount(rows, weights=time[operator[undecided]], minlength=len(table))
     operators = np.unique(rows)
     fast = operators[flops[operators] > FASTEST_CLOCK * peak * busy[operators] / 1e9]
     names, categories = set(table["name"].iloc[fast]), set(table["category"].iloc[fast])

@@ -23,7 +23,7 @@ class ClassifiedWork:
     classes: Classes
     flops: FlopCounts
     modules: ModuleWork | None
-    tensor: NDArray[np.bool_]  # By GPU operation: whether it uses tensor cores.
+    uses_tensor_cores: NDArray[np.bool_]  # By GPU operation.
 
 
 @dataclass(frozen=True)
@@ -50,5 +50,5 @@ def work_of(part: DerivedPart, signatures: Signatures, device: Device, decided: 
         classes=classes,
         flops=flops,
         modules=module_work(part.events, part.facts),
-        tensor=classes.among("tensor_cores", TENSOR_CORES_USED),
+        uses_tensor_cores=classes.among("tensor_cores", TENSOR_CORES_USED),
     )

@@ -14,39 +14,39 @@ from sawtooth.analysis.quantiles import MAD_TO_SIGMA
 
 # Factor on the usual number of GPU operations. Evaluations and checkpoints add more operations than this, varying lengths and
 # branches fewer.
-HEAVY_FROM = 1.2
-SLOW_SIGMAS = 3.0  # A step is slow above this many standard deviations. One step in 370 of a normal distribution is.
+MIN_HEAVY_RATIO = 1.2
+SLOW_SIGMAS = 3.0  # A step is slow above this many standard deviations, as one of 370 normally distributed steps is.
 SLOW_SHARE = 0.10  # A smaller excess is ordinary jitter, even if the median absolute deviation is smaller.
 # If a later step has at least this share of the excess, slow steps recur. Recurring waits differ by up to a factor of two.
-RECURS_FROM = 0.5
-# Smallest number of complete steps that follow a complete step. Only the begin of such steps is certain, and one step has no
-# spread.
-MIN_BORDERED = 2
+MIN_RECURRING_SHARE = 0.5
+# Smallest number of complete steps that follow a complete step. Only such steps have a certain begin, and one step alone does not
+# show the spread.
+MIN_COMPLETE_AFTER_COMPLETE = 2
 
 I64 = NDArray[np.int64]
 
 
-def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
+def mark_counted_steps(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
     """Mark the steps that count, and the reason why the others do not.
 
     ``orphans`` is, per step, the number of GPU operations whose launch is missing. They count as operations of the step when a
     last step with few operations is recognized as cut off.
     """
     why: list[str | None] = [None] * len(table)
-    ran = table["gpu_ops"].to_numpy() + orphans
+    op_counts = table["gpu_ops"].to_numpy() + orphans
     dur = (table["end"] - table["start"]).to_numpy()
-    table, lacks = _without_lacking(table)
-    for row in np.flatnonzero(lacks):
+    table, incomplete = _incomplete_steps(table)
+    for row in np.flatnonzero(incomplete):
         lost, launched = int(table["lost"].iloc[row]), int(table["gpu_ops"].iloc[row])
         why[row] = f"{lost} of its {lost + launched} launches have no record on the GPU"
-    first = ~table["cycle"].duplicated().to_numpy() & ~lacks
-    if (~first & ~lacks).sum() >= 2:
+    first = ~table["cycle"].duplicated().to_numpy() & ~incomplete
+    if (~first & ~incomplete).sum() >= 2:
         for opening in np.flatnonzero(first):
             why[opening] = "first step of a profiling cycle"
     for cycle in table["cycle"].unique():
         rows = [int(k) for k in np.flatnonzero(table["cycle"] == cycle) if why[k] is None]
         earlier_rows = rows[:-1]
-        if earlier_rows and ran[rows[-1]] < ran[earlier_rows].min():
+        if earlier_rows and op_counts[rows[-1]] < op_counts[earlier_rows].min():
             why[rows[-1]] = "last step, with fewer GPU operations than the others: cut off by the end of the profile"
     rows = [k for k in range(len(table)) if why[k] is None]
     for slow in rows[: _warm_up_length(dur[rows])]:
@@ -60,19 +60,19 @@ def choose(table: pd.DataFrame, orphans: I64 | int = 0) -> pd.DataFrame:
     return table.assign(counted=counted, excluded_because=why, outlier=outlier)
 
 
-def _without_lacking(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
+def _incomplete_steps(table: pd.DataFrame) -> tuple[pd.DataFrame, NDArray[np.bool_]]:
     """Return the table, and which steps lack GPU records (no step, if too few steps are complete).
 
     A step begins where the previous one ends. If the previous step lacks records, this time may be wrong. Therefore the step then
     begins a new cycle, like a step after a pause of the profiler.
     """
-    lacks = table["lost"].to_numpy() > 0 if "lost" in table else np.zeros(len(table), bool)
-    bordered = ~lacks[1:] & ~lacks[:-1]
-    if not lacks.any() or bordered.sum() < MIN_BORDERED:
+    incomplete = table["lost"].to_numpy() > 0 if "lost" in table else np.zeros(len(table), bool)
+    bordered = ~incomplete[1:] & ~incomplete[:-1]
+    if not incomplete.any() or bordered.sum() < MIN_COMPLETE_AFTER_COMPLETE:
         return table, np.zeros(len(table), bool)
     cycle = table["cycle"].to_numpy()
-    begins = np.concatenate(([0], (np.diff(cycle) != 0) | (np.diff(lacks.astype(int)) != 0)))
-    return table.assign(cycle=np.cumsum(begins)), lacks
+    begins = np.concatenate(([0], (np.diff(cycle) != 0) | (np.diff(incomplete.astype(int)) != 0)))
+    return table.assign(cycle=np.cumsum(begins)), incomplete
 
 
 def _beyond_whole_rounds(gpu_ops: I64, counted: NDArray[np.bool_], cycle: I64) -> I64:
@@ -82,11 +82,11 @@ def _beyond_whole_rounds(gpu_ops: I64, counted: NDArray[np.bool_], cycle: I64) -
     give such steps the wrong weight in the mean. The result is empty if no work recurs evenly, or if no complete round is
     counted.
     """
-    heavy = np.flatnonzero(gpu_ops >= HEAVY_FROM * np.median(gpu_ops)) if len(gpu_ops) else gpu_ops
+    heavy = np.flatnonzero(gpu_ops >= MIN_HEAVY_RATIO * np.median(gpu_ops)) if len(gpu_ops) else gpu_ops
     rows = np.flatnonzero(counted)
     distances = np.unique(np.diff(heavy))
-    even = len(distances) == 1 and len(np.unique(cycle)) == 1 and len(rows) and (np.diff(rows) == 1).all()
-    if not even or len(rows) < distances[0]:
+    is_regular = len(distances) == 1 and len(np.unique(cycle)) == 1 and len(rows) and (np.diff(rows) == 1).all()
+    if not is_regular or len(rows) < distances[0]:
         return rows[:0]
     return rows[len(rows) - len(rows) % int(distances[0]) :]
 
@@ -113,9 +113,9 @@ def _warm_up_length(durations: I64) -> int:
     # the middle of that part.
     ordered, remaining = np.sort(durations), count - lengths
     usual = (ordered[(remaining - 1) // 2] + ordered[remaining // 2]) / 2
-    separate = (fastest > slowest) & (slowest - usual < RECURS_FROM * (fastest - usual))
+    is_warm_up = (fastest > slowest) & (slowest - usual < MIN_RECURRING_SHARE * (fastest - usual))
     # There are few candidates, because the excess halves from one candidate to the next.
-    for at in np.flatnonzero(separate)[::-1].tolist():
+    for at in np.flatnonzero(is_warm_up)[::-1].tolist():
         limit = _slow_limit(durations[lengths[at] :])
         if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - usual[at]).all():
             return int(lengths[at])

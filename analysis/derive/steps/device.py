@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from sawtooth.analysis.derive.events import TraceEvents
-from sawtooth.analysis.derive.steps.counted_steps import choose
+from sawtooth.analysis.derive.steps.counted_steps import mark_counted_steps
 from sawtooth.analysis.derive.steps.host_steps import HostSteps
 from sawtooth.analysis.derive.steps.lost_launches import LostLaunches
 from sawtooth.analysis.intervals import Intervals, union
@@ -130,7 +130,7 @@ def _step_table(
         return table.iloc[0:0].assign(counted=False, excluded_because=None, outlier=False)
     # An operation without a launch belongs to the step in which it ended, and after the last step's end to the last step.
     of_orphans = np.bincount(np.minimum(np.searchsorted(ends, orphans, side="right"), count - 1), minlength=count)
-    return choose(table, of_orphans)
+    return mark_counted_steps(table, of_orphans)
 
 
 def _count_lacking(host: HostSteps, lost: LostLaunches) -> I64:

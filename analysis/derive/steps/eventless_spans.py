@@ -16,7 +16,7 @@ from sawtooth.analysis.intervals import Intervals
 MIN_STEPS = 3  # The check needs one step that lacks launches and two steps that agree.
 # Share of the launches. Equal steps differ by at most this share, for example by an allocation or an event record.
 LAUNCHES_DIFFER = 0.005
-LACKING = 0.02  # Share of the launches. A step lacks launches if it has fewer by this share.
+MIN_LACKING_SHARE = 0.02  # Share of the launches. A step lacks launches if it has fewer by this share.
 # Factor. The span must be this many times as long as the longest span of other steps, which may wait for data or for the GPU.
 LONGER = 1.5
 AS_LONG = 0.5  # Share of the time that the missing launches usually take. The span must be at least as long.
@@ -44,7 +44,7 @@ def eventless_spans(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     launches = np.searchsorted(calls, steps.ends) - np.searchsorted(calls, steps.starts)
     usual = int(np.bincount(launches).argmax())
     inner = np.arange(len(launches)) % (len(launches) - 1) > 0
-    lacking = inner & (launches < (1 - LACKING) * usual)
+    lacking = inner & (launches < (1 - MIN_LACKING_SHARE) * usual)
     complete = ~lacking & (launches > 0)
     if not lacking.any() or complete.sum() < 2 or (np.abs(launches[complete & inner] - usual) > LAUNCHES_DIFFER * usual).any():
         return no_rows

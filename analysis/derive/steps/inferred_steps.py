@@ -36,7 +36,7 @@ WHOLE_FROM = 0.8
 OF_INPUT = ("aten::embedding", "aten::conv")
 # Largest number of operators between the input and the first layer. BERT and ViT have at most 15; a text encoder before a
 # diffusion model has over 100.
-CLOSE = 60
+MAX_DISTANCE = 60
 # Smallest number of GPU operations of a period. Smaller periods are single calls, and the number of calls per step is unknown.
 GPU_OPS_FROM = 10
 PRESENT_SHARE = 0.75  # An operation belongs to the loop if at least this share of the periods contains it.
@@ -219,7 +219,7 @@ def _follow_one_input(tokens: Tokens, first: I64) -> bool:
     for word in OF_INPUT:
         at = np.flatnonzero(np.isin(tokens.coarse, _codes_with_words(tokens, (word,))))
         with_input = np.unique(np.searchsorted(first, at, side="right"))
-        if len(at) and at[0] >= first[0] - CLOSE and len(with_input) < MARKED_SHARE * len(first):
+        if len(at) and at[0] >= first[0] - MAX_DISTANCE and len(with_input) < MARKED_SHARE * len(first):
             return True
     return False
 

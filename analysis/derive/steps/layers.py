@@ -26,14 +26,14 @@ def are_layers(events: TraceEvents, starts: I64) -> bool:
         np.flatnonzero(numbered & (ops.forward_thread <= 0)),
     )
     number, first = np.unique(ops.sequence[forward], return_index=True)
-    place = np.searchsorted(number, ops.sequence[backward])
-    has_forward = place < len(number)
-    has_forward[has_forward] = number[place[has_forward]] == ops.sequence[backward[has_forward]]
+    position = np.searchsorted(number, ops.sequence[backward])
+    has_forward = position < len(number)
+    has_forward[has_forward] = number[position[has_forward]] == ops.sequence[backward[has_forward]]
     if has_forward.sum() < MIN_LINKS:
         return False
     went, came = (
         np.searchsorted(starts, ops.start[rows], side="right")
-        for rows in (forward[first[place[has_forward]]], backward[has_forward])
+        for rows in (forward[first[position[has_forward]]], backward[has_forward])
     )
     apart = came - went
     return bool(((apart == 0) | (apart == 1)).mean() < ITERATIONS_FROM)

@@ -39,7 +39,8 @@ class LostLaunches:
 
 # Two launches at the same place of their steps are of one graph if this share of their kernel names is common.
 SAME_GRAPH = 0.5
-SCATTERED = 0.6  # Share of launches at one place with different kernel counts. Several graphs would repeat their counts.
+# Share of launches at one place with different kernel counts. Several graphs would repeat their counts.
+MAX_SCATTERED_SHARE = 0.6
 MIN_LAUNCHES = 2  # A single launch at one place of the steps cannot be compared.
 
 
@@ -101,7 +102,7 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
         launches = moments[usual_first + place].tolist()
         size = {start: sum(kinds[start].values()) for start in launches}
         largest = max(launches, key=size.__getitem__)
-        scattered = len(set(size.values())) > max(1, SCATTERED * len(launches))
+        scattered = len(set(size.values())) > max(1, MAX_SCATTERED_SHARE * len(launches))
         for start in launches:
             kinds_of_launch, kinds_of_largest = kinds[start], kinds[largest]
             shared = len(kinds_of_launch.keys() & kinds_of_largest.keys()) >= SAME_GRAPH * len(

@@ -15,7 +15,7 @@ from sawtooth.analysis.intervals import Intervals
 
 # The first step of a profile initializes libraries and searches algorithms, so it may launch more. Two other steps are needed.
 MIN_STEPS = 3
-COMPARABLE = 0.5  # At least this share of the launches must be comparable. Otherwise the steps differ by design.
+MIN_COMPARABLE_SHARE = 0.5  # At least this share of the launches must be comparable. Otherwise the steps differ by design.
 # Share of the usual number of operators. Steps with a larger difference are not compared. Steps that evaluate have more
 # operators, and a compiler runs operators on tensors without data, which launch nothing.
 NUMBERS_DIFFER = 0.2
@@ -87,7 +87,7 @@ def _missing_launches(con: duckdb.DuckDBPyConnection, steps: Intervals) -> I64:
         rows = columns_of(con, _MISSING.format(within=NUMBERS_DIFFER, kind=kind, launches=launches))
         query = f"SELECT coalesce(sum({launches}), 0) FROM operators_of_steps WHERE step > 0"
         step, missing = rows["step"].astype(np.int64), rows["missing"].astype(np.int64)
-        if rows["launches"][step > 0].sum() >= COMPARABLE * int(con.execute(query).fetchall()[0][0]):
+        if rows["launches"][step > 0].sum() >= MIN_COMPARABLE_SHARE * int(con.execute(query).fetchall()[0][0]):
             start = np.repeat(rows["start"].astype(np.int64), missing)
             compared = np.unique(step)
             if len(compared) and len(np.unique(step[missing > 0])) == len(compared):

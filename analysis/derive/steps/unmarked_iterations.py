@@ -17,7 +17,8 @@ from sawtooth.analysis.derive.events import GPU_KINDS, I64, TraceEvents
 from sawtooth.analysis.derive.steps.host_steps import HostSteps
 
 MIN_KERNELS = 10  # Number of kernels in an iteration. A range with fewer kernels may be only a part of an iteration.
-SPARSE = 0.75  # At least this share of the intervals must divide exactly. The other intervals contain work of another kind.
+# At least this share of the intervals must divide exactly. The other intervals contain work of another kind.
+MIN_DIVIDING_SHARE = 0.75
 NUMBER = re.compile(r"\d{1,18}")
 
 
@@ -37,7 +38,7 @@ def divide_steps(events: TraceEvents, steps: HostSteps, starts: I64) -> HostStep
         period = np.full(len(first), period[0] // _numbers_apart(steps.names))
     borders = [_borders(kinds[begins[i] : behind[i]], int(period[i])) for i in range(len(first))]
     whole = [inside for inside in borders if inside is not None]
-    if not any(len(inside) for inside in whole) or len(whole) < SPARSE * len(borders):
+    if not any(len(inside) for inside in whole) or len(whole) < MIN_DIVIDING_SHARE * len(borders):
         return steps
     names: list[str] = []
     ends: list[int] = []

@@ -34,12 +34,13 @@ LAUNCH_PER_EXCESS = 4.5  # The recording of a launch call costs this factor time
 NATIVE_LAUNCH_NS = 1_500  # No measured host launched faster than this.
 CALL_PER_LAUNCH = 0.5  # The recording of another runtime call costs this share of a launch call's cost.
 INSIDE_LAUNCH = 0.4  # This share of a launch's cost lies within the call. The rest is removed from the gap before the call.
-FASTEST_PERCENTILE = 10  # A launch call near this percentile met no lock, page fault or full queue.
+FASTEST_PERCENTILE = 10  # A launch call near this percentile waited for no lock, page fault or full queue.
 MIN_WRAPPER_NS, MAX_WRAPPER_NS = 400, 6_000  # Measured wrappers took 0.9 to 4.3 µs. Longer wrappers do other work.
 MIN_LAUNCH_NS, MAX_LAUNCH_NS = 2_000, 9_000  # Measured launch calls took 3.3 to 7.3 µs.
 # Middle of the measured values, used if a trace has no calls for the calibration.
 DEFAULT_WRAPPER_NS, DEFAULT_LAUNCH_NS = 1_500, 4_000
 MIN_SHARE = 0.2  # Host time never shrinks below this share, because the estimate may remove too much.
+# By cause: whether recording slows this host time, and whether it is loading.
 SLOWED_CAUSES = np.array([CAUSE_OF[key].slowed for key in HOST_CAUSES])
 LOADING_CAUSES = np.array([key == "data_wait" for key in HOST_CAUSES])
 
@@ -139,7 +140,7 @@ def without_profiler(problem: ReplayProblem, cost: RecordingCost) -> ReplayProbl
     spent += np.where(host.launches, cost.launch_ns - cost.inside_ns, 0)
     new = np.maximum((MIN_SHARE * old).astype(np.int64), old - spent)
     shrunk = _scale(parts[:, slowed], np.minimum(new, old))
-    parts[:, slowed] = np.where(host.paced[:, None], shrunk, parts[:, slowed])
+    parts[:, slowed] = np.where(host.is_slowed[:, None], shrunk, parts[:, slowed])
     parts[:, HOST_CAUSES.index("profiler")] = 0
     own_ns = np.maximum((MIN_SHARE * host.own).astype(np.int64), host.own - inside)
     return with_gap_parts(replace(problem, host=replace(host, own=own_ns)), parts)

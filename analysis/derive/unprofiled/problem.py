@@ -27,7 +27,8 @@ from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSES
 from sawtooth.analysis.replay.simulation import I32, I64, NEVER, DeviceOps, HostNodes, ReplayProblem
 
-USUAL_EVENTS = 60_000  # Host nodes and operations per replay. Each edit replays all; more change the mean little.
+# Host nodes and operations per replay. Each edit replays all of them, and more of them hardly change the mean.
+USUAL_EVENTS = 60_000
 MAX_EVENTS = 150_000  # Upper limit if MIN_STEPS large steps need more than USUAL_EVENTS.
 MIN_STEPS = 6  # The mean of fewer steps depends too much on chance.
 HOST_TO_DEVICE = re.compile(r"HtoD|H2D|HostToDevice|host.*to.*device", re.IGNORECASE)
@@ -106,27 +107,27 @@ def build_problem(
     view: HostView,
     *,
     max_events: int | None = MAX_EVENTS,
-    further: int = 0,
+    later_steps: int = 0,
 ) -> ReplayProblem:
     """Return the replay problem of ``steps``, or of as many leading steps as ``max_events`` allows.
 
-    None means no limit. ``notes`` says if steps are left out. ``further`` counts later steps whose events are not loaded.
+    None means no limit. ``notes`` says if steps are left out. ``later_steps`` counts later steps whose events are not loaded.
     """
     calls = events.calls
-    chosen, notes = _choose_steps(events, steps, max_events, further)
+    chosen, notes = _choose_steps(events, steps, max_events, later_steps)
     call, sync = _calls_of(events, steps, view, chosen)
     ops, streams = _device_ops(events, steps, call)
     waited = waits(events, facts, call, sync, ops)
     ops = latencies(events, ops, waited.submitted, len(streams))
     pred, gap = _predecessors(events, view, call)
-    parts, paced, (operators, other_calls, python_calls) = _gaps(
+    parts, is_slowed, (operators, other_calls, python_calls) = _gaps(
         events=events, facts=facts, view=view, call=call, pred=pred, gap=gap
     )
     launches = matches_of(events.names, LAUNCH_KERNEL)[calls.name[call]]
     wait_cause = _wait_causes(events, view, call)
     host = HostNodes(
         call=call, thread=calls.thread[call], pred=pred, gap=gap, gap_parts=parts, own=waited.own_ns, wait_ptr=waited.wait_ptr, wait_op=waited.wait_op, resume=waited.resume,
-        slot_resume=waited.slot_resume, queue_depth=waited.queue_depth, operators=operators, calls=other_calls, python_calls=python_calls, launches=launches, wait_cause=wait_cause, paced=paced,
+        slot_resume=waited.slot_resume, queue_depth=waited.queue_depth, operators=operators, calls=other_calls, python_calls=python_calls, launches=launches, wait_cause=wait_cause, is_slowed=is_slowed,
         start=calls.start[call], end=calls.end[call], gap_of_operator=_gap_of_operator(events, call, gap),
     )  # fmt: skip
     cycle = steps.cycle[chosen]
@@ -177,19 +178,18 @@ def _wait_causes(events: TraceEvents, view: HostView, call: I64) -> NDArray[np.i
     return cause
 
 
-def _choose_steps(events: TraceEvents, steps: StepTable, max_events: int | None, further: int) -> tuple[I64, list[str]]:
+def _choose_steps(events: TraceEvents, steps: StepTable, max_events: int | None, later_steps: int) -> tuple[I64, list[str]]:
     order = np.argsort(steps.host_start, kind="stable")
     starts, ends = np.sort(events.calls.start[events.calls.gpu_ops > 0]), np.sort(events.gpu.start)
-    size = np.array(
+    event_counts = np.array(
         [np.searchsorted(starts, steps.host_end[i]) + np.searchsorted(ends, steps.host_end[i]) for i in order], dtype=np.int64
     )
     if max_events is None or not len(order):
         return order.astype(np.int64), []
-    usual, largest = (
-        int(np.searchsorted(size - size[0], limit, side="right")) for limit in (min(USUAL_EVENTS, max_events), max_events)
-    )
+    event_counts -= event_counts[0]
+    usual, largest = (int(np.searchsorted(event_counts, n, side="right")) for n in (min(USUAL_EVENTS, max_events), max_events))
     chosen = order[: max(usual, min(MIN_STEPS, largest), min(3, len(order)))]
-    total = len(order) + further
+    total = len(order) + later_steps
     notes = [] if len(chosen) == total else [f"the replay covers the first {len(chosen)} of {total} steps"]
     return chosen.astype(np.int64), notes
 

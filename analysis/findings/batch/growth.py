@@ -106,7 +106,6 @@ class Scale:
         return Growth(math.sqrt(with_all_sms * with_shared_sms), low, high)
 
     def _with_error(self, factor: float) -> Growth:
-        """Return ``factor`` with the interval that GROWTH_ERROR gives."""
         error = max(self.times, 1 / self.times) ** GROWTH_ERROR
         return Growth(factor, factor / error, factor * error)
 

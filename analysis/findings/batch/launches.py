@@ -62,7 +62,7 @@ def _has_other_limit(context: RuleContext, step_ms: float) -> bool:
     """Return whether the host does other work than launching, or the loader limits the step."""
     feeding = context.rank.best.feeding
     return (
-        bool(searching_convolutions(context).count or plan_builds(context).count)
+        bool(searching_convolutions(context).count_per_step or plan_builds(context).count_per_step)
         or host_grows_with_batch(context)
         or acting_passes(context) is not None
         or (feeding is not None and feeding.limits(step_ms))

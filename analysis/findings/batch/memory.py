@@ -71,7 +71,6 @@ def _growing_bytes_in_use(recording: Recording, device: int, time_ns: np.ndarray
 
 
 def _growing_bytes(recording: Recording, device: int, blocks: pd.DataFrame) -> np.ndarray:
-    """Return the bytes of each block that grow with the batch."""
     start, end, size = (blocks[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", "bytes"))
     in_backward = _spans_of_blocks(recording.frame(_SPANS, [f"^{AUTOGRAD_NODE}"]), blocks) >= 0
     updates = recording.frame(_SPANS, [OPTIMIZER_STEP])

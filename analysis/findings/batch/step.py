@@ -38,7 +38,7 @@ LIKELY_HOST = 1.1
 # Factor by which a limiting host's speed varies over time. 11 sizes of three models were timed twice within a minute on an H200's
 # host: the longer time was 1.03 to 1.37 times the shorter. Three other sizes took 1.4 to 1.5 times the predicted time.
 HOST_VARIES = 1.5
-NEGLIGIBLE = 0.01  # Operations shortened to this share of their duration delay nothing.
+SHORTENED_SHARE = 0.01  # Operations shortened to this share of their duration delay nothing.
 # Share of the step. If a faster host (HOST_VARIES or QUICKEST_HOST) saves at least this share, the host limits the step.
 MIN_HOST_SHARE = 0.1
 QUICKEST_HOST = 0.75  # Smallest likely host time ÷ replayed host time, which already excludes the profiler's cost.
@@ -203,7 +203,7 @@ def _step_at_host_speed_ms(whatif: WhatIf, host_factor: float, edit: TimedOps | 
     """
     host = (FasterHost(host_factor),)
     step_ms = whatif.step_ms((*host, edit) if edit else host)
-    host_only_ms = whatif.step_ms((*host, ScaledOps(tuple(whatif.problem.ops.op.tolist()), NEGLIGIBLE)))
+    host_only_ms = whatif.step_ms((*host, ScaledOps(tuple(whatif.problem.ops.op.tolist()), SHORTENED_SHARE)))
     return max(step_ms, host_only_ms) if step_ms and host_only_ms else step_ms
 
 

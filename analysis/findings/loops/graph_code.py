@@ -138,7 +138,7 @@ def one_graph(context: RuleContext, outside: tuple[int, ...] = ()) -> AsGraph:
 def masks_before_graph(context: RuleContext) -> str:
     """Return a sentence about masks whose size the host must read, empty without such masks."""
     masks = operators(context, MASK_OPERATORS)
-    if not masks.count or not waiting_calls(context, MASK_OPERATORS):
+    if not masks.count_per_step or not waiting_calls(context, MASK_OPERATORS):
         return ""
     names = " and ".join(sorted({str(name).removeprefix("aten::") for name in masks.frame["name"]}))
     return f" Replace {names} first: the host waits there for a size that only the GPU knows, which no graph can contain."

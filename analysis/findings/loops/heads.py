@@ -166,7 +166,6 @@ def _loops(events: Sequence[AttentionEvent]) -> Iterator[tuple[int, list[int]]]:
 def _continues_loop(
     attentions: Sequence[Attention], own_products: Sequence[tuple[tuple[object, ...], ...] | None], start: int, index: int
 ) -> bool:
-    """Return whether attention ``index`` has the shapes and products of attention ``start``."""
     products = own_products[start]
     return products is not None and own_products[index - 1] == products and attentions[index].key == attentions[start].key
 

@@ -19,7 +19,7 @@ from sawtooth.analysis.run.model import CodeChange
 from sawtooth.analysis.telemetry.attribution import metadata_of
 
 DRIVER_CALLS = r"^(cuda|hip)(Malloc|Free)(Async)?$|^(cu|hip)Mem(Create|Map|Unmap|Release|Alloc|Free)"
-GIVES_BACK = "Free|Unmap|Release"
+RETURNING_CALLS = "Free|Unmap|Release"
 LARGE_BYTES = 1 << 20  # Smaller requests come from a separate pool, which cannot use the free blocks of the large pool.
 # Share of the reserved peak that must be free when most memory is in use. The allocator rounds blocks up to 2 MB, which wastes a
 # few percent in any program.
@@ -65,10 +65,10 @@ class DriverCalls:
     uncached: bool = False
 
     @property
-    def only_takes(self) -> bool:
+    def never_returns(self) -> bool:
         """Return whether every counted step takes memory from the driver, and none returns any."""
         names, steps = self.all.frame["name"], self.all.frame["step"]
-        return not names.str.contains(GIVES_BACK).any() and steps.nunique() == self.all.steps
+        return not names.str.contains(RETURNING_CALLS).any() and steps.nunique() == self.all.steps
 
     def row(self) -> Row:
         """Return the memory state as a row of evidence."""
@@ -79,7 +79,7 @@ class DriverCalls:
 def driver_calls(context: RuleContext) -> DriverCalls:
     """Return the allocator's driver calls with its memory state at these calls."""
     all_calls = calls(context, DRIVER_CALLS)
-    if not all_calls.count:
+    if not all_calls.count_per_step:
         return DriverCalls(all_calls, 0)
     if _is_uncached(context, all_calls.frame):
         return DriverCalls(all_calls, 0, uncached=True)
@@ -98,7 +98,7 @@ def driver_calls(context: RuleContext) -> DriverCalls:
 
 def _is_uncached(context: RuleContext, frame: pd.DataFrame) -> bool:
     """Return whether nearly every new tensor asks the driver, as without PyTorch's caching allocator."""
-    allocating = frame[~frame["name"].str.contains(GIVES_BACK)]
+    allocating = frame[~frame["name"].str.contains(RETURNING_CALLS)]
     ((asking, created),) = context.recording.rows(
         "SELECT count(*) FILTER (cpu_op_id IN (SELECT unnest($ids::BIGINT[]))), count(*) FROM cpu_ops JOIN names USING (name_id) "
         "WHERE list_contains($names::VARCHAR[], name) AND start_ns BETWEEN $first AND $last",
@@ -123,7 +123,7 @@ def _requests(context: RuleContext, frame: pd.DataFrame) -> pd.DataFrame:
         "SELECT cpu_op_id FROM cpu_ops WHERE kind = 'op' AND cpu_op_id IN (SELECT unnest(?::BIGINT[]))", [ids]
     )
     inside = frame[frame["cpu_op_id"].isin([key for (key,) in operators])].sort_values("start_ns")
-    gives_back = inside["name"].str.contains(GIVES_BACK)
+    gives_back = inside["name"].str.contains(RETURNING_CALLS)
     rows = []
     for _, part in inside.groupby("cpu_op_id"):
         returning, allocating = part[gives_back[part.index]], part[~gives_back[part.index]]

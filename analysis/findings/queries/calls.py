@@ -27,7 +27,7 @@ LINEAR_ALGEBRA = (
     r"|^(Linalg|Cholesky|TriangularSolve|LuSolve|Svd|Inverse|Logdet|Slogdet|Ormqr)\w*Backward\d*$"
 )
 EVIDENCE_ROWS = 5  # The largest events are enough evidence; more rows only lengthen the page.
-MAX_PLACES = 1000  # More marks cannot be distinguished on a timeline.
+MAX_SPANS = 1000  # More spans cannot be distinguished on a timeline.
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,18 @@ class CountedEvents:
     steps: int
 
     @classmethod
-    def none(cls, steps: int, *columns: str) -> CountedEvents:
+    def empty(cls, steps: int, *columns: str) -> CountedEvents:
         """Return an empty ``CountedEvents`` whose frame also has the ``columns``."""
         return cls(_empty_frame(*columns), steps)
 
     @property
-    def count(self) -> float:
-        """Events per step."""
+    def count_per_step(self) -> float:
+        """Mean number of events per step."""
         return len(self.frame) / max(self.steps, 1)
 
     @property
-    def ms(self) -> float:
-        """Sum of durations per step, ms."""
+    def ms_per_step(self) -> float:
+        """Mean sum of durations per step."""
         return float((self.frame["end_ns"] - self.frame["start_ns"]).sum()) / 1e6 / max(self.steps, 1)
 
     @property
@@ -68,12 +68,12 @@ class CountedEvents:
             for r in longest.to_dict("records")
         ]
 
-    def places(self, limit: int = MAX_PLACES) -> tuple[tuple[int, int], ...]:
-        """Return the start and end of the longest ``limit`` events, absolute ns, in order of time."""
-        spans = self.frame[["start_ns", "end_ns"]]
-        if len(spans) > limit:
-            spans = spans.loc[(spans["end_ns"] - spans["start_ns"]).nlargest(limit).index]
-        return tuple(sorted((int(start), int(end)) for start, end in spans.itertuples(index=False)))
+    def spans(self, limit: int = MAX_SPANS) -> tuple[tuple[int, int], ...]:
+        """Return start and end of the longest ``limit`` events, absolute ns, in order of time."""
+        times = self.frame[["start_ns", "end_ns"]]
+        if len(times) > limit:
+            times = times.loc[(times["end_ns"] - times["start_ns"]).nlargest(limit).index]
+        return tuple(sorted((int(start), int(end)) for start, end in times.itertuples(index=False)))
 
     def where(self, mask: Any) -> CountedEvents:
         """Return the events that ``mask`` selects."""
@@ -101,7 +101,7 @@ FACTORIZATION_RISK = "The step factorizes matrices or solves equations, which ma
 
 def factorizes(context: RuleContext) -> bool:
     """Return whether the counted steps factorize or invert matrices, which may need all bits of FP32."""
-    return bool(operators(context, FACTORIZATIONS).count)
+    return bool(operators(context, FACTORIZATIONS).count_per_step)
 
 
 def ops_outside_autocast(context: RuleContext) -> NDArray[np.int64]:
@@ -114,7 +114,7 @@ def ops_outside_autocast(context: RuleContext) -> NDArray[np.int64]:
     return np.concatenate([launched_inside(recording, device, LINEAR_ALGEBRA), launched_by_optimizer(recording, device)])
 
 
-def frames(context: RuleContext, pattern: str) -> CountedEvents:
+def python_events(context: RuleContext, pattern: str) -> CountedEvents:
     """Return the Python calls of the counted steps whose name matches the regular expression."""
     return _events_begun_in_steps(context, "python_calls", "python_call_id", pattern)
 
@@ -124,7 +124,7 @@ def _events_begun_in_steps(context: RuleContext, table: str, key: str, pattern: 
     """Return the rows of a host event table that began in a counted step, with the ``columns``."""
     names = context.recording.named(pattern)
     if not names:
-        return CountedEvents.none(len(context.rank.counted), *columns)
+        return CountedEvents.empty(len(context.rank.counted), *columns)
     frame = context.recording.frame(
         f"SELECT {', '.join((f'e.{key} AS id, e.name, e.start_ns, e.start_ns + e.dur_ns AS end_ns, t.step', *columns))} FROM named_{table} e "
         "JOIN steps t ON t.device = ? AND t.counted AND e.start_ns >= t.host_start_ns AND e.start_ns < t.host_end_ns "
@@ -152,7 +152,7 @@ def launching_calls(context: RuleContext, ops: Sequence[int]) -> tuple[int, ...]
 def lost_in_calls_ms(context: RuleContext, cause: str, ids: tuple[int, ...], *, owner: str | None = None) -> float:
     """Return the ms per step of the run that these calls lose to ``cause``, for one ``owner`` or for all.
 
-    The calls' share of the loss is that in the recording.
+    The calls are assumed to have the same share of the loss as in the recording.
     """
     if not ids:
         return 0.0

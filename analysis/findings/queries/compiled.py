@@ -149,7 +149,7 @@ class GraphBreaks:
 
 def lookups_without_code(context: RuleContext) -> float:
     """Return the number of Dynamo cache lookups per step that find no compiled code."""
-    return operators(context, f"^{LOOKUP}").count - operators(context, f"^{REGION}").count
+    return operators(context, f"^{LOOKUP}").count_per_step - operators(context, f"^{REGION}").count_per_step
 
 
 def graph_breaks(context: RuleContext) -> GraphBreaks:

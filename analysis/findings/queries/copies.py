@@ -45,7 +45,7 @@ def copies(context: RuleContext, pattern: str) -> CountedEvents:
     """Return the copies launched in counted steps whose name matches. Adds the columns bytes and call_id."""
     names = context.recording.named(pattern)
     if not names:
-        return CountedEvents.none(len(context.rank.counted), "bytes", "call_id")
+        return CountedEvents.empty(len(context.rank.counted), "bytes", "call_id")
     frame = context.recording.frame(
         "SELECT gpu_op_id AS id, name, start_ns, start_ns + dur_ns AS end_ns, step, bytes, call_id FROM step_gpu_ops "
         "WHERE device = ? AND counted AND kind = 'memcpy' AND name_id IN (SELECT unnest(?::INTEGER[])) ORDER BY gpu_op_id",
@@ -72,7 +72,7 @@ def made_tensors_may_slow_run(context: RuleContext) -> bool:
     """
     if context.rank.best.represented or context.recording.named("DataLoader"):
         return False
-    return bool(copies_of_made_tensors(context).count)
+    return bool(copies_of_made_tensors(context).count_per_step)
 
 
 # A loop that takes a batch from the loader copies the batch before it computes on it.
@@ -120,7 +120,6 @@ def checkpoint_copies(context: RuleContext) -> CountedEvents:
 
 
 def _steps_that_copy(frame: pd.DataFrame, min_copies: int, min_bytes: int) -> set[int]:
-    """Return the steps of ``frame`` with at least ``min_copies`` copies and ``min_bytes`` bytes."""
     totals = frame.groupby("step")["bytes"].agg(["count", "sum"])
     return set(totals[(totals["count"] >= min_copies) & (totals["sum"] >= min_bytes)].index)
 

@@ -12,7 +12,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loader_limits import FEWER_BYTES
 from sawtooth.analysis.findings.model import Row
 from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
-from sawtooth.analysis.findings.queries.calls import CountedEvents, frames
+from sawtooth.analysis.findings.queries.calls import CountedEvents, python_events
 from sawtooth.analysis.metrics.loader_rate import Feeding, cores_of, first_read_of, sample_cost, workers_time
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES
 from sawtooth.analysis.replay.edits import WithoutHostCause
@@ -23,9 +23,8 @@ from sawtooth.ingest.manifest import UserFacts
 
 MIN_COLLATE_SHARE = 0.25  # Share of the time of a batch's samples. A shorter collation changes no advice.
 MIN_PROFILER_SHARE = 0.05  # Share by which the profiler makes a step longer. Texts do not name a smaller difference.
-MAX_WAIT_SHARE = (
-    0.5  # Share of the largest gain that more workers could bring. A longer wait of the profiled steps shows the loss.
-)
+# Share of the largest gain that more workers could bring. A longer wait of the profiled steps shows the loss.
+MAX_WAIT_SHARE = 0.5
 ITERATOR_MADE = r"torch/utils/data/dataloader\.py\(\d+\): _get_iterator"  # Begins an epoch.
 PROCESS_STARTED = r"multiprocessing/process\.py\(\d+\): start"
 MAX_WORKERS_ON_UNKNOWN_HOST = 8  # If the number of cores is not known. The rules' code changes have this number.
@@ -41,7 +40,7 @@ class TimedWorkers:
     @property
     def ms(self) -> float:
         """Loading time per step with these workers, ms."""
-        return self.edit.paced_ms
+        return self.edit.loader_limit_ms
 
 
 @dataclass(frozen=True)
@@ -168,13 +167,13 @@ def workers_keep_up(facts: UserFacts, step_ms: float | None) -> bool:
 def shortest_loading_ms(facts: UserFacts) -> float:
     """Return the loading time per step with the best number of workers, ms. 0 if loading was not timed."""
     cost = sample_cost(facts)
-    return _paced_edit(facts, cost, _best_number(facts, cost)).paced_ms if cost is not None else 0.0
+    return _loader_limit_edit(facts, cost, _best_number(facts, cost)).loader_limit_ms if cost is not None else 0.0
 
 
 def loading_time_edit(facts: UserFacts, workers: int) -> WithoutHostCause | None:
     """Return the edit that sets the loader's wait to the time of ``workers``, None if not timed."""
     cost = sample_cost(facts)
-    return _paced_edit(facts, cost, workers) if cost is not None else None
+    return _loader_limit_edit(facts, cost, workers) if cost is not None else None
 
 
 def best_workers(facts: UserFacts) -> TimedWorkers | None:
@@ -182,7 +181,7 @@ def best_workers(facts: UserFacts) -> TimedWorkers | None:
     cost = sample_cost(facts)
     if cost is None or (workers := _best_number(facts, cost)) <= (facts.loader_workers or 0):
         return None
-    return TimedWorkers(workers, _paced_edit(facts, cost, workers))
+    return TimedWorkers(workers, _loader_limit_edit(facts, cost, workers))
 
 
 def _best_number(facts: UserFacts, cost: SampleCost) -> int:
@@ -190,10 +189,10 @@ def _best_number(facts: UserFacts, cost: SampleCost) -> int:
     return max(range(1, MAX_WORKERS_PER_CORE * cores_of(facts) + 1), key=lambda workers: _rate(facts, cost, workers).value)
 
 
-def _paced_edit(facts: UserFacts, cost: SampleCost, workers: int) -> WithoutHostCause:
+def _loader_limit_edit(facts: UserFacts, cost: SampleCost, workers: int) -> WithoutHostCause:
     rate, samples = _rate(facts, cost, workers), facts.samples_per_step or cost.batch
     likely_ms, low_ms, high_ms = (1e3 * samples / per_s for per_s in (rate.value, rate.high, rate.low))
-    return WithoutHostCause("data_wait", paced_ms=likely_ms, paced_at_least=low_ms, paced_at_most=high_ms)
+    return WithoutHostCause("data_wait", loader_limit_ms=likely_ms, loader_limit_low_ms=low_ms, loader_limit_high_ms=high_ms)
 
 
 def _rate(facts: UserFacts, cost: SampleCost, workers: int) -> LoaderRate:
@@ -252,8 +251,8 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
 
 def worker_starts(context: RuleContext) -> CountedEvents:
     """Return the calls that create a loader's iterator and start worker processes."""
-    iterators = frames(context, ITERATOR_MADE)
-    process_starts = np.sort(frames(context, PROCESS_STARTED).frame["start_ns"].to_numpy(np.int64))
+    iterators = python_events(context, ITERATOR_MADE)
+    process_starts = np.sort(python_events(context, PROCESS_STARTED).frame["start_ns"].to_numpy(np.int64))
     begin, end = (np.searchsorted(process_starts, iterators.frame[edge].to_numpy(np.int64)) for edge in ("start_ns", "end_ns"))
     return iterators.where(end > begin)
 

@@ -26,4 +26,4 @@ def recurrent_layer(context: RuleContext) -> str | None:
 
 def packs_sequences(context: RuleContext) -> bool:
     """Return whether the layer gets packed sequences, so that each batch launches different work."""
-    return bool(operators(context, PACKING_OPERATOR).count)
+    return bool(operators(context, PACKING_OPERATOR).count_per_step)

@@ -77,7 +77,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             {"name": "acting", "start_ns": start, "end_ns": end, "ms": (end - start) / 1e6}
             for start, end in sorted(acts.spans, key=lambda span: span[0] - span[1])[:5]
         ],
-        places=acts.spans,
+        spans=acts.spans,
     )
 
 

@@ -1,7 +1,7 @@
 """Device memory is allocated and freed in every step.
 
 What it checks
-    Driver calls such as ``cudaMalloc`` and ``cudaFree`` in the steady steps, and the GPU time lost to them (cause
+    Driver calls such as ``cudaMalloc`` and ``cudaFree`` in the counted steps, and the GPU time lost to them (cause
     ``allocator``).
 Why it costs time
     PyTorch's allocator normally reuses memory without calling the driver. ``empty_cache()`` returns this memory to the driver,
@@ -17,7 +17,7 @@ What to do
     ``PYTORCH_ALLOC_CONF=expandable_segments:True`` (before PyTorch 2.9: ``PYTORCH_CUDA_ALLOC_CONF``), and use batches of a
     few fixed lengths. If memory is full, use a smaller batch or keep fewer tensors.
 When it is wrong
-    Inputs that become larger with each step look like kept tensors. Memory that is free on another stream counts as free,
+    Inputs that become larger with each step look like tensors that are not freed. Memory that is free on another stream counts as free,
     although this stream cannot use it.
 References
     https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management
@@ -31,7 +31,7 @@ from typing import NamedTuple
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
-from sawtooth.analysis.findings.queries.allocator import DETACHED, GIVES_BACK, RETAINED_TENSORS, DriverCalls, driver_calls
+from sawtooth.analysis.findings.queries.allocator import DETACHED, RETAINED_TENSORS, RETURNING_CALLS, DriverCalls, driver_calls
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutWaits
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_memory, in_words
@@ -78,7 +78,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     """
     driver = driver_calls(context)
     all_calls = driver.all
-    if all_calls.count < 1 and not driver.retried:
+    if all_calls.count_per_step < 1 and not driver.retried:
         return
     lost_ms = context.lost_ms("allocator")
     edits: list[Edit] = [WithoutHostCause("allocator"), WithoutWaits(all_calls.ids)]
@@ -101,7 +101,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         edits=edits,
         confidence="high" if driver.retried in (0, all_calls.steps) else "medium",
         rows=[*([driver.row()] if driver.fragmented is not None else []), *all_calls.rows()],
-        places=all_calls.places(),
+        spans=all_calls.spans(),
     )
 
 
@@ -109,7 +109,7 @@ def _reason_of_calls(driver: DriverCalls) -> _ReasonOfCalls:
     """Return why the allocator calls the driver: the finding's title, action, risk and code changes."""
     if driver.uncached:
         return _ReasonOfCalls(
-            f"PyTorch's caching allocator is off: each tensor's memory comes from the driver, in {driver.all.count:.0f} calls per step",
+            f"PyTorch's caching allocator is off: each tensor's memory comes from the driver, in {driver.all.count_per_step:.0f} calls per step",
             Action(
                 "Turn",
                 "the caching allocator on",
@@ -118,9 +118,9 @@ def _reason_of_calls(driver: DriverCalls) -> _ReasonOfCalls:
             "Tools that check memory, such as compute-sanitizer, find fewer errors with the caching allocator.",
             (CACHED,),
         )
-    if driver.only_takes and not driver.fragmented:
+    if driver.never_returns and not driver.fragmented:
         return _ReasonOfCalls(
-            f"Memory grows: every step takes more memory in {driver.all.count:.0f} driver calls, and none returns any",
+            f"Memory grows: every step takes more memory in {driver.all.count_per_step:.0f} driver calls, and none returns any",
             Action(
                 "Find",
                 RETAINED_TENSORS[0],
@@ -129,10 +129,10 @@ def _reason_of_calls(driver: DriverCalls) -> _ReasonOfCalls:
             "None, unless other code reads the stored values.",
             DETACHED,
         )
-    returning_calls = int(driver.all.frame["name"].str.contains(GIVES_BACK).sum())
+    returning_calls = int(driver.all.frame["name"].str.contains(RETURNING_CALLS).sum())
     if not driver.retried and (returning_calls or not driver.fragmented):
         return _ReasonOfCalls(
-            f"Every step allocates and frees device memory: {driver.all.count:.0f} driver calls ({returning_calls / max(driver.all.steps, 1):.0f} of them return memory)",
+            f"Every step allocates and frees device memory: {driver.all.count_per_step:.0f} driver calls ({returning_calls / max(driver.all.steps, 1):.0f} of them return memory)",
             Action(
                 "Take",
                 "torch.cuda.empty_cache() out of the loop",

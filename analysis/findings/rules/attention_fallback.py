@@ -75,7 +75,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         )
         return
     calls = operators(context, ATTENTION_CALL)
-    if not calls.count:
+    if not calls.count_per_step:
         return
     attention_rows = passes(context, calls.ids).both_passes
     padding_rows = attention_rows[attention_rows["cpu_op_id"].isin(set(_operators_in_padding(context)))]

@@ -42,7 +42,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     lost_ms = context.lost_ms("data_wait")
     if not context.recording.named(LOADS_IN_WORKERS) or context.is_negligible(lost_ms):
         return
-    if worker_starts(context).count or profiles_first_read(context):
+    if worker_starts(context).count_per_step or profiles_first_read(context):
         return  # The rules workers-start-again and slow-first-read report these waits.
     rows = context.recording.rows(
         "SELECT t.step, t.end_ns - t.start_ns, coalesce(sum(g.end_ns - g.start_ns), 0) FROM steps t LEFT JOIN gaps g ON g.step = t.step AND g.device = t.device "

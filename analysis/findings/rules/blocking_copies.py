@@ -43,7 +43,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     size = float(pinned.frame["bytes"].fillna(0).sum()) / pinned.steps
     yield Evidence(
         Advice(
-            f"The host waits for {in_number(pinned.count, 'copy', 'copies')} per step from pinned memory ({in_bytes(size)}): {in_words(lost_ms)} lost",
+            f"The host waits for {in_number(pinned.count_per_step, 'copy', 'copies')} per step from pinned memory ({in_bytes(size)}): {in_words(lost_ms)} lost",
             Action("Copy", "without blocking", ": .to(device, non_blocking=True)."),
             note="Predicted with the same copies, without the host's waits for them.",
             risk="Do not change a batch in place before its copy has ended.",
@@ -54,7 +54,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         edits=[WithoutWaits(waits)],
         confidence="high",
         rows=pinned.rows(),
-        places=pinned.places(),
+        spans=pinned.spans(),
     )
 
 

@@ -78,7 +78,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost_ms=lost_ms,
         edits=edits,
         rows=state_copies.rows(),
-        places=state_copies.places(),
+        spans=state_copies.spans(),
     )
 
 

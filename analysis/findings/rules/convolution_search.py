@@ -44,13 +44,13 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if convolutions that search cost a relevant share of the step."""
     searches = searching_convolutions(context)
-    search_ms = context.scaled_to_run(searches.ms)
-    if not searches.count or context.is_negligible(search_ms):
+    search_ms = context.scaled_to_run(searches.ms_per_step)
+    if not searches.count_per_step or context.is_negligible(search_ms):
         return
     waits_ms = context.lost_ms("launch_bound", "host_sync", "allocator", "python_host", owner="idle")
     yield Evidence(
         Advice(
-            f"cuDNN searches for algorithms in {in_number(searches.count, 'convolution')} per step, which takes the host {in_words(search_ms)}",
+            f"cuDNN searches for algorithms in {in_number(searches.count_per_step, 'convolution')} per step, which takes the host {in_words(search_ms)}",
             Action(
                 "Keep",
                 "input shapes the same from step to step",
@@ -64,7 +64,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost_ms=search_ms,
         confidence="high",
         rows=searches.rows(),
-        places=searches.places(),
+        spans=searches.spans(),
     )
 
 

@@ -53,10 +53,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     inputs = copies(context, "(?i)HtoD|HostToDevice")
     inputs = inputs.where(~inputs.frame["name"].str.contains("pageable", case=False))
     exposed_ms = sum(context.lost_ms(cause, owner="exposed_memcpy") for cause in ("unattributed", "copy"))
-    lost_ms = min(exposed_ms, inputs.ms)
+    lost_ms = min(exposed_ms, inputs.ms_per_step)
     if not len(inputs.frame) or context.is_negligible(lost_ms):
         return
-    if context.share(inputs.ms) >= LINK_LIMIT_SHARE:
+    if context.share(inputs.ms_per_step) >= LINK_LIMIT_SHARE:
         return  # The step cannot be shorter than these copies, with or without overlap.
     bytes_per_step = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
     yield Evidence(
@@ -73,7 +73,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         rest="the waits around these copies",
         confidence="high",
         rows=inputs.rows(),
-        places=inputs.places(),
+        spans=inputs.spans(),
     )
 
 

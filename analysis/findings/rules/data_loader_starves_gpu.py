@@ -77,9 +77,8 @@ FED_NOTE = "Predicted without the wait for batches, but not faster than the work
 NOT_TIMED_NOTE = "Samples were not timed (`sawtooth run` does it), so the needed number of workers is unknown."
 SMALL_GAIN_NOTE = "At the measured time per sample, more workers hardly shorten the step."
 SHARED_CORES_NOTE = " If the training computes on the CPU, it shares the host's cores with the loader."
-SHARED_CORES_FACTOR = (
-    2.0  # Upper bound of the step relative to its prediction (on one crowded host: predicted 70 ms, measured 133 ms).
-)
+# Upper bound of the step relative to its prediction (on one crowded host: predicted 70 ms, measured 133 ms).
+SHARED_CORES_FACTOR = 2.0
 TOO_FEW_CORES_NOTE = "Not predicted: workers would take cores from the training, and a step may take as long as now."
 PINNING_NOTE = "Not predicted: the trace does not show how long a batch takes with other pinning or without it."
 ALWAYS_FED_NOTE = "Predicted by the replay without the waits for the loader, as if the loader always kept up."
@@ -157,7 +156,7 @@ def _advice_for_inline_loader(context: RuleContext, lost_ms: float, rest_ms: flo
     facts = context.run.manifest.facts
     workers = workers_to_begin_with(context, lost_ms, rest_ms)
     cores = SEVERAL_CORES if workers > UNSHARED_WORKERS else 1.0
-    edit = loading_time_edit(facts, workers) or WithoutHostCause("data_wait", paced_ms=lost_ms / workers / cores)
+    edit = loading_time_edit(facts, workers) or WithoutHostCause("data_wait", loader_limit_ms=lost_ms / workers / cores)
     limit_clause, _ = loader_limit(facts, context.run.telemetry.host) or ("", "")
     processes = "a worker process" if workers == 1 else f"{workers} worker processes"
     action = Action("Load", f"data in {processes}", INTO_WORKERS_DETAIL)
@@ -193,7 +192,7 @@ def _advice_for_workers(context: RuleContext, rest_ms: float | None) -> _LoaderA
 
 def _loading_limit_note(workers: int, edit: WithoutHostCause) -> str:
     subject = "One worker takes" if workers == 1 else f"{workers} workers take"
-    return LOADING_LIMIT_NOTE.format(workers=subject, ms=in_words(edit.paced_ms))
+    return LOADING_LIMIT_NOTE.format(workers=subject, ms=in_words(edit.loader_limit_ms))
 
 
 def check_host(result: RunResult) -> Iterator[Finding]:

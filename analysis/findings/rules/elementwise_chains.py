@@ -70,7 +70,7 @@ BEFORE_CAPTURE_CHANGES = (
 )
 FUSION_NOTE = "Predicted with one kernel for each group of neighbouring kernels. The new kernel takes as long as the group's longest kernel. The optimizer does not change."
 LOSS_NOTE = "This includes the loss: compile the loss too if the loop computes it outside of the model."
-NAMED = 2  # kinds of work in a title
+MAX_NAMED_KINDS = 2  # Kinds of work in a title.
 MIN_NAMED = 0.1  # Share of the time of these kernels. A kind with less is not named.
 NAMES = {
     "elementwise": "elementwise work",
@@ -131,7 +131,7 @@ def _not_fused(rows: pd.DataFrame) -> str:
     """Return which kinds of work are not fused, the longest first; the finding's time is of all of them."""
     times = rows.groupby("category", observed=True)["dur_ns"].sum().sort_values(ascending=False)
     kinds_of_work = [NAMES[str(kind)] for kind in times.index[times >= MIN_NAMED * times.sum()]]
-    *others, last = kinds_of_work if len(kinds_of_work) <= NAMED else [*kinds_of_work[:NAMED], "other work"]
+    *others, last = kinds_of_work if len(kinds_of_work) <= MAX_NAMED_KINDS else [*kinds_of_work[:MAX_NAMED_KINDS], "other work"]
     kinds = f"{', '.join(others)} and {last}" if others else last
     return f"{kinds[0].upper()}{kinds[1:]} {'are' if others or last.endswith('s') else 'is'} not fused"
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
-from sawtooth.analysis.findings.queries.calls import frames
+from sawtooth.analysis.findings.queries.calls import python_events
 from sawtooth.analysis.findings.recorded.source_lines import dominant_line
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -38,8 +38,8 @@ CHANGES = (
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if collections take a relevant share of the step."""
-    collections = frames(context, COLLECTION_FRAMES)
-    collections_ms = context.scaled_to_run(collections.ms)
+    collections = python_events(context, COLLECTION_FRAMES)
+    collections_ms = context.scaled_to_run(collections.ms_per_step)
     if context.is_negligible(collections_ms):
         return
     lost_ms = min(collections_ms, context.lost_ms("python_host"))
@@ -47,7 +47,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     called = f", called at {line}" if line else ""
     yield Evidence(
         Advice(
-            f"Python collects garbage {in_times(collections.count)} per step: {in_words(collections_ms)} of the host's time{called}",
+            f"Python collects garbage {in_times(collections.count_per_step)} per step: {in_words(collections_ms)} of the host's time{called}",
             Action(
                 "Take",
                 "gc.collect() out of the loop",
@@ -62,7 +62,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         edits=[WithoutHostCause("python_host")] if lost_ms else [],
         confidence="high",
         rows=collections.rows(),
-        places=collections.places(),
+        spans=collections.spans(),
     )
 
 

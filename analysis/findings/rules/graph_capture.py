@@ -61,7 +61,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         confidence="high",
         severity="warning",
         rows=events.rows(),
-        places=events.places(),
+        spans=events.spans(),
     )
 
 

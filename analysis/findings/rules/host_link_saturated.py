@@ -103,7 +103,7 @@ class LinkUse:
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding for the more used direction if it is in use for LINK_FULL of the step."""
+    """Yield a finding if one direction is in use for LINK_LIMIT_SHARE of the step."""
     link = link_of(context.rank.gpu.name, "host") if context.rank.gpu is not None else None
     use = max((_link_use(context, direction, link) for direction in (FROM_HOST, TO_HOST)), key=lambda use: use.share)
     if use.copying_share >= LINK_LIMIT_SHARE:
@@ -120,12 +120,12 @@ def _link_use(context: RuleContext, direction: Direction, link: Link | None) -> 
     telemetry = context.rank.telemetry
     sampled_bps = (telemetry.means.get(direction.traffic) if telemetry is not None else None) or 0.0
     sampled_share = sampled_bps / (link.gb_s * 1e9) if link is not None else 0.0
-    return LinkUse(direction, pinned_copies, context.share(pinned_copies.ms), sampled_bps, sampled_share)
+    return LinkUse(direction, pinned_copies, context.share(pinned_copies.ms_per_step), sampled_bps, sampled_share)
 
 
 def _evidence_of_copies(context: RuleContext, use: LinkUse, link: Link | None) -> Evidence:
     bytes_per_step = float(use.copies.frame["bytes"].fillna(0).sum()) / max(use.copies.steps, 1)
-    gb_per_s = bytes_per_step / (use.copies.ms / 1e3) / 1e9
+    gb_per_s = bytes_per_step / (use.copies.ms_per_step / 1e3) / 1e9
     link_clause = f" of the {link.gb_s:g} of {link.name}" if link is not None else ""
     is_slow = link is not None and gb_per_s < ALL_LANES_SHARE * link.gb_s
     lanes_clause = "; check that the link has all its lanes" if is_slow else ""
@@ -146,10 +146,10 @@ def _evidence(title: str, use: LinkUse, note: str, *edits: Edit) -> Evidence:
             risk="The computation on these values moves from the CPU to the GPU.",
             changes=(use.direction.change,),
         ),
-        lost_ms=use.copies.ms if edits else None,
+        lost_ms=use.copies.ms_per_step if edits else None,
         edits=edits,
         rows=use.copies.rows(),
-        places=use.copies.places(),
+        spans=use.copies.spans(),
     )
 
 

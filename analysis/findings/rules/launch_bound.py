@@ -130,7 +130,7 @@ class _GraphAdvice:
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if launches cost a relevant share of the unprofiled step."""
     lost_ms = context.lost_ms("launch_bound") * share_outside_acting(context, "launch_bound")
-    if lost_ms and searching_convolutions(context).ms > lost_ms / 2:
+    if lost_ms and searching_convolutions(context).ms_per_step > lost_ms / 2:
         return  # The host tries algorithms instead of launching, which the rule convolution-search reports.
     if lost_ms and excess_ms(context, plan_builds(context)) > lost_ms / 2:
         return  # The host builds plans for new shapes, which the rule plans-for-new-shapes reports.
@@ -192,7 +192,6 @@ def _why_unknown(context: RuleContext, lost_ms: float, tokens: Generation | None
 
 
 def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
-    """Return the advice for this kind of loop."""
     if context.recording.named(FSDP):
         return _GraphAdvice(SHARDED_FIX, SHARDED_NOTE, "", SHARDED_CHANGES, ())
     if context.run.communication is not None and context.run.communication.schedule is not None:

@@ -59,7 +59,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     lost_ms = context.lost_ms("host_compute") * sum(ns for *_, ns in launches) / all_ns if all_ns else 0.0
     if not lost_ms or context.is_negligible(lost_ms):
         return
-    places = context.places("host_compute")
+    places = context.host_locations("host_compute")
     line = first_user_line(places)
     place = f", {line}" if line else f", most in {places[0]['place']}" if places else ""
     function = function_of(str(places[0]["place"])) if places else None

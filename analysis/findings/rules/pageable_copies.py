@@ -105,7 +105,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         edits=[] if thread_limits else edits,
         confidence="medium" if thread_limits else "high",
         rows=pageable.rows(),
-        places=pageable.places(),
+        spans=pageable.spans(),
     )
 
 

@@ -42,7 +42,7 @@ from sawtooth.analysis.units import in_times, in_words, significant
 SLOW_FACTOR = 1.5  # Multiple of the median step. Clocks and batches change steps by less.
 MIN_STEPS = 4  # Among three steps, any one can be the median.
 WARNING_SHARE = 0.1  # Share of the mean step. From this share on, the finding is a warning.
-MOSTLY = 0.5  # Share of the slow steps' extra time. Waits for data, or GPU work, with a larger share explain the slow steps.
+MAJORITY = 0.5  # Share of the slow steps' extra time. Waits for data, or GPU work, with a larger share explain the slow steps.
 PROFILED_FACTOR = 2.0  # Profiled host work takes up to twice as long, so a profiled pause may, too.
 EVALUATE_ON_ALL = Action("Evaluate", "on all ranks, with a share of the data each", ", or less often.")
 SHARED_NOTE = "Predicted for an evaluation whose data the {world} ranks share. If the run evaluates less often, it gains up to the whole time."
@@ -117,7 +117,7 @@ def _evidence_of_pauses(pauses: Pauses, step_ms: float) -> Evidence:
     beginning = "Writing a checkpoint takes the loop" if is_checkpoint else "The loop pauses between its steps for"
     return Evidence(
         Advice(
-            f"{beginning} {pauses.long}, {pauses.often}{place}: {significant(100 * share, 2)} % of the time",
+            f"{beginning} {pauses.length_text}, {pauses.frequency_text}{place}: {significant(100 * share, 2)} % of the time",
             SAVE_LESS if is_checkpoint else FIND_PAUSE_WORK,
             note=_frequency_note(pauses, step_ms),
             risk=FEWER_CHECKPOINTS_RISK if is_checkpoint else "It depends on the cause.",
@@ -138,10 +138,10 @@ def _evidence_of_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float
     work = "Writing a checkpoint" if is_checkpoint else "Evaluation"
     gain_ms = pauses.ms_per_step * (1 - len(pauses.ranks) / world)  # All ranks share the data of the evaluation.
     shared = PredictedStep(step_ms - gain_ms, (max(step_ms - pauses.ms_per_step, 0.0), step_ms - gain_ms / 2))
-    frequency = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps."
+    frequency = f"Seen {in_times(len(pauses.steps))} in {pauses.step_count:,} marked steps."
     return Evidence(
         Advice(
-            f"{work} takes {ranks} {in_words(pauses.mean_ms)}, {pauses.often}, while the other ranks wait: {in_words(pauses.ms_per_step)} per step on average",
+            f"{work} takes {ranks} {in_words(pauses.mean_ms)}, {pauses.frequency_text}, while the other ranks wait: {in_words(pauses.ms_per_step)} per step on average",
             SAVE_LESS if is_checkpoint else EVALUATE_ON_ALL,
             note=f"{frequency} {NOT_IN_STEP_NOTE if not pauses.in_step else CHECKPOINT_NOTE if is_checkpoint else SHARED_NOTE.format(world=world)}",
             risk=FEWER_CHECKPOINTS_RISK if is_checkpoint else "A batch metric must be averaged over all ranks.",
@@ -159,7 +159,7 @@ def _evidence_of_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float
 def _frequency_note(pauses: Pauses, step_ms: float) -> str:
     """Return how often pauses come, in words, and whether they are part of the step time."""
     outside_note = f"Not part of the step time of {in_words(step_ms)}. Without the pauses, a step takes the same time, but the run does more steps per hour."
-    count = f"Seen {in_times(len(pauses.steps))} in {pauses.among:,} marked steps"
+    count = f"Seen {in_times(len(pauses.steps))} in {pauses.step_count:,} marked steps"
     frequency = "their frequency is not known more precisely"
     if pauses.period is not None:
         mean = in_words(pauses.mean_ms / pauses.period)
@@ -180,10 +180,10 @@ def _evidence_of_slow_steps(context: RuleContext) -> Iterator[Evidence]:
     if any(_explains(pauses, [ms - median_ms for ms in slow_ms], len(steps_ms)) for pauses in context.rank.best.pauses):
         return
     waits_ms = sum(row.ms_per_step or 0.0 for row in context.rank.ledger if row.cause == "data_wait")
-    if waits_ms >= MOSTLY * extra_ms and profiles_first_read(context):
+    if waits_ms >= MAJORITY * extra_ms and profiles_first_read(context):
         return  # In later epochs, the data comes from memory.
     rows = context.rank.counted.assign(ms=context.rank.device_step_ms).nlargest(5, "ms")
-    more_gpu_work = _extra_gpu_work_ms(context, SLOW_FACTOR * median_ms) >= MOSTLY * extra_ms
+    more_gpu_work = _extra_gpu_work_ms(context, SLOW_FACTOR * median_ms) >= MAJORITY * extra_ms
     alone = alone_longer(context)
     if alone is not None and evaluates_in(context, alone.steps):
         yield _evidence_of_evaluation(context, alone, lost_ms)

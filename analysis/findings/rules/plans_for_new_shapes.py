@@ -104,7 +104,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         edits=_without_plans(context, attention) if mostly_attention else (),
         confidence="high" if mostly_attention else "medium",
         rows=builds.rows(),
-        places=builds.places(),
+        spans=builds.spans(),
     )
 
 

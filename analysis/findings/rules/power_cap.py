@@ -30,8 +30,8 @@ CHANGES = (CodeChange("PyTorch", "# nothing in the code", "nvidia-smi -q -d POWE
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield an info finding if the power limit reduces the clocks for a relevant share of the time."""
-    bands, share = throttled_spans(context, "power")
-    if not bands or context.telemetry is None:
+    spans, share = throttled_spans(context, "power")
+    if not spans or context.telemetry is None:
         return
     mean_mhz = context.telemetry.means.get("clock_sm_mhz")
     mean_clause = f"; in the steady part, the mean clock is {in_mhz(mean_mhz)}" if mean_mhz else ""
@@ -50,7 +50,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         confidence="high",
         share=share,
         severity="info",
-        rows=band_evidence(bands),
+        rows=band_evidence(spans),
     )
 
 

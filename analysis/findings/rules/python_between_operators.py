@@ -34,7 +34,7 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 TIMES_IN_WORDS = {1: "once", 2: "twice"}
-MOST = 0.8  # Share of the time in long stretches. The steps with the rest of this time are not counted as slow.
+LONG_STRETCH_SHARE = 0.8  # Share of the time in long stretches. The steps with the rest of this time are not counted as slow.
 MIN_STALL_SHARE = 0.5  # Of the longest gap. In a rank that stalls in a few steps, such a gap is a stall.
 MIN_MEAN_SHARE = 0.25  # Of the mean time per step. A step with less time is not counted as slow.
 
@@ -113,9 +113,9 @@ def shorter_than_stalls(rows: Sequence[tuple[int, int, int | None]]) -> list[tup
 
 
 def steps_with_most(rows: Sequence[tuple[int, int, int | None]]) -> int:
-    """Return the smallest number of steps that contain MOST of the time of ``rows`` (call, ns, step)."""
+    """Return the smallest number of steps with LONG_STRETCH_SHARE of the time of ``rows``."""
     summed_ns = list(accumulate(sorted(_ns_by_step(rows), reverse=True)))
-    return 1 + sum(ns < MOST * summed_ns[-1] for ns in summed_ns)
+    return 1 + sum(ns < LONG_STRETCH_SHARE * summed_ns[-1] for ns in summed_ns)
 
 
 def in_most_steps(rows: Sequence[tuple[int, int, int | None]], steps: int) -> bool:
@@ -125,7 +125,6 @@ def in_most_steps(rows: Sequence[tuple[int, int, int | None]], steps: int) -> bo
 
 
 def _ns_by_step(rows: Sequence[tuple[int, int, int | None]]) -> list[int]:
-    """Return the ns in each step that has any of ``rows``."""
     ns_by_step: dict[int | None, int] = {}
     for _, ns, step in rows:
         ns_by_step[step] = ns_by_step.get(step, 0) + int(ns)

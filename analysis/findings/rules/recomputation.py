@@ -85,7 +85,7 @@ def _without_hooks(context: RuleContext, recomputed: pd.DataFrame) -> list[Edit]
     Empty for reentrant checkpointing, which has no hooks. PyTorch calls a hook, which no trace shows, when the forward pass saves a
     tensor and when the backward pass needs it.
     """
-    if operators(context, REENTRANT).count:
+    if operators(context, REENTRANT).count_per_step:
         return []
     backward = backward_op_ids(context)
     ids, by_optimizer = context.work["gpu_op_id"], launched_by_optimizer(context.recording, context.rank.device)

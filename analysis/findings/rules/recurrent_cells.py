@@ -67,10 +67,10 @@ CHANGES = (
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if recurrent cells called one by one take a relevant share of the step."""
     gpu, cells = context.rank.gpu, operators(context, RECURRENT_CELLS)
-    if gpu is None or cells.count < MIN_CELLS or not _are_time_steps(context, cells.frame):
+    if gpu is None or cells.count_per_step < MIN_CELLS or not _are_time_steps(context, cells.frame):
         return
     cell_passes = passes(context, cells.ids)
-    slice_gradients = _slice_gradients(context, cells.count)
+    slice_gradients = _slice_gradients(context, cells.count_per_step)
     cost_ms = ms_per_step(cell_passes.both_passes, context.work_steps) + ms_per_step(slice_gradients, context.work_steps)
     if context.is_negligible(cost_ms):
         return
@@ -80,7 +80,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     other_edits = _edits_of_other_work(context, cells.frame, cell_passes)
     yield Evidence(
         Advice(
-            f"{name} cells are called one by one, {cells.count:.0f} per step: {in_words(cost_ms)} of each step, forward and backward",
+            f"{name} cells are called one by one, {cells.count_per_step:.0f} per step: {in_words(cost_ms)} of each step, forward and backward",
             Action(
                 "Use",
                 f"nn.{name} over the whole sequence",
@@ -123,7 +123,7 @@ def _slice_gradients(context: RuleContext, cells: float) -> pd.DataFrame:
     Empty if there are fewer such gradients than cells.
     """
     nodes = operators(context, rf"^autograd::engine::evaluate_function: {SLICE_BACKWARD}")
-    if nodes.count < cells / 2:
+    if nodes.count_per_step < cells / 2:
         return context.work.iloc[:0]
     return context.work.iloc[np.sort(context.launches.launched_during(np.array(nodes.ids, np.int64)))]
 

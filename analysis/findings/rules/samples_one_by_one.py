@@ -64,7 +64,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if predicted_ms is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted_ms):
         return
     steps = context.work_steps
-    may_depend = loop.vectors or operators(context, HOST_READ_OPERATORS).count >= MIN_READS_PER_SAMPLE * loop.samples
+    may_depend = loop.vectors or operators(context, HOST_READ_OPERATORS).count_per_step >= MIN_READS_PER_SAMPLE * loop.samples
     loop_line = _loop_line(context, loop)
     yield Evidence(
         Advice(

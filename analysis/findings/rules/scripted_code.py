@@ -43,7 +43,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"TorchScript runs in each step: its interpreter is called {in_times(graphs.count)}",
+            f"TorchScript runs in each step: its interpreter is called {in_times(graphs.count_per_step)}",
             Action("Remove", "torch.jit.script and torch.jit.trace", ", and compile the model instead."),
             note="Not predicted: a trace does not show what torch.compile would gain over TorchScript.",
             risk="Compiling takes minutes at the start, and again when shapes change.",
@@ -52,7 +52,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         confidence="high",
         severity="info",
         rows=graphs.rows(),
-        places=graphs.places(),
+        spans=graphs.spans(),
     )
 
 

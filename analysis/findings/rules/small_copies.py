@@ -59,7 +59,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         & ~uploads.frame["call_id"].isin(sharding_calls)
     )
     small = uploads.where(is_short & is_input)
-    if small.count < MIN_COPIES:
+    if small.count_per_step < MIN_COPIES:
         return
     kept_calls = small.frame.drop_duplicates("step")["call_id"]
     removed_calls = tuple(
@@ -67,13 +67,13 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     )
     edits = [WithoutCalls((*removed_calls, *waits_for_copies(context, removed_calls)))]
     predicted_ms = context.predict_ms(edits)
-    saved_ms = context.step_ms - predicted_ms if predicted_ms is not None and context.step_ms else small.ms
+    saved_ms = context.step_ms - predicted_ms if predicted_ms is not None and context.step_ms else small.ms_per_step
     if context.is_negligible(saved_ms):
         return
     sizes = small.frame["bytes"].dropna()  # Not every trace has the sizes.
     yield Evidence(
         Advice(
-            f"Input goes to the GPU in {in_number(small.count, 'copy', 'copies')} per step"
+            f"Input goes to the GPU in {in_number(small.count_per_step, 'copy', 'copies')} per step"
             + (f" of {in_bytes(float(sizes.median()))} each" if len(sizes) else ""),
             Action("Put", "small tensors into one", ", copy it once and slice it on the GPU."),
             note="Predicted with one of these copies per step. The host's time before the other copies and its waits for them are removed.",
@@ -84,7 +84,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost_ms=saved_ms,
         edits=edits,
         rows=small.rows(),
-        places=small.places(),
+        spans=small.spans(),
     )
 
 

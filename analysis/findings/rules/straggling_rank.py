@@ -110,7 +110,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     ]
     gaps = [r for r in context.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]
     rows: list[Row] = [*waits, *gaps]
-    job_step_ms = communication.paced_ms or communication.step_ms or context.step_ms
+    job_step_ms = communication.run_speed_step_ms or communication.step_ms or context.step_ms
     if communication.stragglers and job_step_ms:
         straggler = communication.stragglers[0]
         if not explained_by_pauses(context, straggler):  # Otherwise, the rule periodic-stalls reports the delay.
@@ -185,7 +185,7 @@ def _note(context: RuleContext, straggler: Straggler) -> str:
 
 
 def _prediction(context: RuleContext, communication: Communication, straggler: Straggler, after_ms: float) -> PredictedStep:
-    """Return the step after the change, with the error of replayed gains and the spread of such runs."""
+    """Return the step time after the change, with the error of replayed gains and the spread of such runs."""
     works_ms = [work.occupied_ns / 1e6 for work in own_works(context.run.ranks, communication)]
     if len(works_ms) == len(context.run.ranks):  # The work of the late ranks changes, so only the others count.
         works_ms = [ms for position, ms in enumerate(works_ms) if position not in straggler.positions] or works_ms

@@ -62,7 +62,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     maker = str(cpu_tensors.frame["maker"].mode()[0])
     yield Evidence(
         Advice(
-            f"{in_number(cpu_tensors.count, 'tensor per step is', 'tensors per step are')} made on the CPU ({maker}) and copied while the host waits: {_cost_clause(cost_ms, slows_run)}",
+            f"{in_number(cpu_tensors.count_per_step, 'tensor per step is', 'tensors per step are')} made on the CPU ({maker}) and copied while the host waits: {_cost_clause(cost_ms, slows_run)}",
             Action("Make", "tensors on the GPU", ": with device=…, or once before the loop as a buffer."),
             note=f"Predicted by the replay without the copies and the host's time before them, except for long Python code.{SLOWER_NOTE if slows_run else ''}",
             risk="Random numbers drawn on the GPU differ from those of the CPU.",
@@ -74,7 +74,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         edits=edits,
         confidence="medium" if slows_run else "high",
         rows=cpu_tensors.rows(),
-        places=cpu_tensors.places(),
+        spans=cpu_tensors.spans(),
     )
 
 

@@ -28,14 +28,14 @@ CHANGES = (CodeChange("PyTorch", "# nothing in the code", "nvidia-smi -q -d PERF
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if heat or hardware reduces the clocks for a relevant share of the time."""
-    bands, share = throttled_spans(context, "heat", "hardware")
-    if not bands:
+    spans, share = throttled_spans(context, "heat", "hardware")
+    if not spans:
         return
-    clocks_mhz = [band.clock_sm_mhz for band in bands if band.clock_sm_mhz]
+    clocks_mhz = [span.clock_sm_mhz for span in spans if span.clock_sm_mhz]
     clock_clause = f" at {sum(clocks_mhz) / len(clocks_mhz):.0f} MHz" if clocks_mhz else ""
     yield Evidence(
         Advice(
-            f"{bands[0].reason.capitalize()} lowered the clocks for {percent(share)} of the sampled time{clock_clause}",
+            f"{spans[0].reason.capitalize()} lowered the clocks for {percent(share)} of the sampled time{clock_clause}",
             Action("Look", "at cooling and power of the server", ", or move the job to another GPU."),
             note="Not predicted: the recording does not show which clock the GPU would reach otherwise.",
             risk="None in the code.",
@@ -44,7 +44,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         confidence="high",
         share=share,
         severity="warning",
-        rows=band_evidence(bands),
+        rows=band_evidence(spans),
     )
 
 

@@ -25,8 +25,7 @@ from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.loading import worker_starts
 from sawtooth.analysis.metrics.loader_rate import sample_cost
 from sawtooth.analysis.metrics.step_time_evidence import HOST_DRIFT
-from sawtooth.analysis.run.loading import FIRST_BATCH_RATIO, slow_worker_starts_ms, worker_starts_ms
-from sawtooth.analysis.run.loading import batch_ms as batch_time_ms
+from sawtooth.analysis.run.loading import FIRST_BATCH_RATIO, batch_ms, slow_worker_starts_ms, worker_starts_ms
 from sawtooth.analysis.run.model import Action, CodeChange, Explains, Finding, RunResult
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
@@ -73,7 +72,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         "SELECT coalesce(sum(end_ns - start_ns), 0) FROM gaps WHERE device = ? AND cause = 'data_wait' AND list_contains(?, step)",
         [context.rank.device, steps],
     )
-    starting_ms = context.scaled_to_run(starts.ms)
+    starting_ms = context.scaled_to_run(starts.ms_per_step)
     waited_ms = context.scaled_to_run(float(waited_ns) / 1e6 / max(starts.steps, 1))
     cost_ms = starting_ms + waited_ms if steps else 0.0
     if context.is_negligible(cost_ms):
@@ -89,30 +88,30 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         lost_ms=cost_ms,
         cost_ms=cost_ms,
         rows=starts.rows(),
-        places=starts.places(),
+        spans=starts.spans(),
     )
 
 
 def _evidence_of_epochs(parts: StepParts, facts: UserFacts, step_ms: float) -> Evidence:
-    """Return the evidence of the waits for the first batches of epochs, with the step after the change.
+    """Return the evidence of the waits for first batches of epochs.
 
     Persistent workers load the first batch of an epoch as fast as any other batch. An IterableDataset may prepare its samples again
     in each epoch. Such a dataset has no known size, so the upper bound then removes only the starts of the workers.
     """
     workers, cost = int(facts.loader_workers or 0), sample_cost(facts)
     title = f"The loop waits {in_words(parts.first_ms)} of each {in_words(step_ms)} step for the first batch of each epoch"
-    frequency = f"{in_words(parts.first_ms * parts.every)} every {parts.every:,.0f} steps"
-    if not workers or parts.kept:
+    frequency = f"{in_words(parts.first_ms * parts.epoch_steps)} every {parts.epoch_steps:,.0f} steps"
+    if not workers or parts.persistent_workers:
         return Evidence(
             Advice(f"{title}, {frequency}, before the dataset delivers its first sample", PREPARE_ONCE, note=NOT_PREDICTED),
             lost_ms=parts.first_ms,
             cost_ms=parts.first_ms,
         )
-    batch_ms = batch_time_ms(cost) / parts.every if cost is not None else 0.0
+    loading_ms = batch_ms(cost) / parts.epoch_steps if cost is not None else 0.0
     without_waits_ms = step_ms - parts.first_ms
     without_starts_ms = step_ms - parts.starting_ms
-    after_ms = min(without_waits_ms + batch_ms, step_ms)
-    crowded_ms = without_waits_ms + FIRST_BATCH_RATIO * batch_ms if facts.loader_dataset_samples else without_starts_ms
+    after_ms = min(without_waits_ms + loading_ms, step_ms)
+    crowded_ms = without_waits_ms + FIRST_BATCH_RATIO * loading_ms if facts.loader_dataset_samples else without_starts_ms
     undrifted_high_ms = max(crowded_ms, after_ms)
     drift = 1 + HOST_DRIFT  # The workers run on the training's cores, whose speed varies.
     high_ms = min(undrifted_high_ms * drift, max(without_starts_ms, undrifted_high_ms), step_ms)

@@ -15,9 +15,10 @@ from sawtooth.analysis.units import in_words, percent
 
 StateAndReason = tuple[StatementState, str]
 
-CLOSE = 0.1  # Share of the time. Utilization counts windows, while a profile counts kernels, so they differ by a few percent.
+# Share of the time. Utilization counts windows, while a profile counts kernels, so they differ by a few percent.
+MAX_SHARE_DIFFERENCE = 0.1
 SAME_PERIOD = 0.005  # Periods with a smaller relative difference have the same two or three digits.
-NEAR = 0.2  # Periods that differ by at most this share belong to the same sawtooth.
+MAX_PERIOD_DIFFERENCE = 0.2  # Periods that differ by at most this share belong to the same sawtooth.
 SAME_ACTIVITY = 0.15  # Share of the SMs. The counter measures their activity, while the profile only gives an estimate.
 SHORT_STEP = 3.0  # Dips up to this many steps apart belong to the steps, so a profile of whole steps shows their cause.
 # The causes and rules of a profile that agree with the likely source by the samples.
@@ -71,8 +72,8 @@ def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetrySta
     if works is None or busy is None:
         return
     title = f"In telemetry, the GPU is in use {works:.0f} % of the time"
-    state: StatementState = "confirmed" if abs(busy - works / 100) <= CLOSE else "corrected"
-    only = "only " if busy < works / 100 - CLOSE else ""
+    state: StatementState = "confirmed" if abs(busy - works / 100) <= MAX_SHARE_DIFFERENCE else "corrected"
+    only = "only " if busy < works / 100 - MAX_SHARE_DIFFERENCE else ""
     reason = f"By the profile, kernels and copies fill {only}{percent(busy)} of the run's step."
     if represents is not None and represents.represents is False:
         state, reason = "telemetry alone", "The profiled steps do not represent the run, so they cannot show it."
@@ -104,7 +105,12 @@ def _sawtooth(observation: Observation, result: RunResult, lead: RankResult, fin
     troughs, step_ms = result.troughs, lead.best.ms
     same_causes = SAME_SOURCE.get(source, set())
     period_s = lead.telemetry.sawtooth.period_s if lead.telemetry is not None else None
-    if troughs is not None and troughs.causes and period_s and abs(period_s - observation.value) <= NEAR * observation.value:
+    if (
+        troughs is not None
+        and troughs.causes
+        and period_s
+        and abs(period_s - observation.value) <= MAX_PERIOD_DIFFERENCE * observation.value
+    ):
         cause, ns = troughs.causes[0]
         explanation = f"{CAUSE_OF[cause].label if cause in CAUSE_OF else cause}, {percent(ns / troughs.lost_ns)} of the lost time in the dips"
         if abs(period_s / observation.value - 1) > SAME_PERIOD:
@@ -136,7 +142,7 @@ def _activity(observation: Observation, lead: RankResult) -> StateAndReason:
     if "tensor" in observation.title:
         if tensor is None:
             return "telemetry alone", "The profile does not show which kernels use tensor cores."
-        agrees = tensor <= 2 * CLOSE
+        agrees = tensor <= 2 * MAX_SHARE_DIFFERENCE
         return (
             "confirmed" if agrees else "corrected"
         ), f"Kernels that use tensor cores take {percent(tensor)} of the profile's kernel time."

@@ -27,13 +27,13 @@ from sawtooth.analysis.ranks.stragglers.excess import (
 from sawtooth.analysis.ranks.stragglers.excess_time import ExcessTime
 from sawtooth.analysis.ranks.stragglers.gain_interval import step_interval
 from sawtooth.analysis.ranks.stragglers.own_time import HOST_ERROR, OF_GPU, UNRECORDED, WORK, OwnTime, OwnTimePart
-from sawtooth.analysis.ranks.stragglers.pacing import PacedJob
 from sawtooth.analysis.ranks.stragglers.reasons import (
     needed_for_gain,
     shared_work_ms,
     straggler,
     stragglers_of,
 )
+from sawtooth.analysis.ranks.stragglers.run_speed import RunSpeedReplay
 from sawtooth.analysis.replay.edits import Edit, FasterHost
 from sawtooth.analysis.run.job import Straggler
 from sawtooth.analysis.run.model import may_gain_nothing
@@ -43,13 +43,13 @@ PAUSE_CAUSES = (UNRECORDED, "data_wait")  # The schedule of a pipeline has no pa
 
 
 def find_stragglers(
-    paced: PacedJob, recorded: RecordedJob, ranks: Sequence[int | None], hosts: Sequence[str | None]
+    run_speed: RunSpeedReplay, recorded: RecordedJob, ranks: Sequence[int | None], hosts: Sequence[str | None]
 ) -> tuple[Straggler, ...]:
     """Return the stragglers, most gain first; empty if there are none.
 
     ``ranks`` and ``hosts`` are by position.
     """
-    job, own, peers = paced.replay, paced.own, paced.peers
+    job, own, peers = run_speed.replay, run_speed.own, run_speed.peers
     step_ms = job.step_ms()
     if not step_ms:
         return ()
@@ -61,7 +61,7 @@ def find_stragglers(
 
     # The job gains nothing from a stall while its GPUs have work.
     works_ms = [sum(float(part.ns.mean()) for part in rank.parts if part.cause == WORK) / 1e6 for rank in own]
-    idle_ms = max(paced.step_ms - max(works_ms), 0.0)
+    idle_ms = max(run_speed.step_ms - max(works_ms), 0.0)
 
     def marked_gain_ms(subset: Sequence[ExcessTime]) -> float:
         return min(_marked_gain_ms(subset), idle_ms)
@@ -69,7 +69,7 @@ def find_stragglers(
     def gain_ms(subset: Sequence[ExcessTime]) -> float:
         return max(
             _job_gain_ms(job, recorded, subset, step_ms),
-            _equal_hosts_gain_ms(paced.equal_hosts, subset, step_ms),
+            _equal_hosts_gain_ms(run_speed.equal_hosts, subset, step_ms),
             marked_gain_ms(subset),
         )
 
@@ -85,7 +85,7 @@ def find_stragglers(
     if not late:
         return ()
     replayed_ms = max(
-        _replayed_gain_ms(job, late, step_ms), _equal_hosts_gain_ms(paced.equal_hosts, late, step_ms), marked_gain_ms(late)
+        _replayed_gain_ms(job, late, step_ms), _equal_hosts_gain_ms(run_speed.equal_hosts, late, step_ms), marked_gain_ms(late)
     )
     recorded_gain_larger = gain_ms(late) > replayed_ms
     stragglers = stragglers_of(late, ranks, hosts, gain_ms)

@@ -13,7 +13,7 @@ MIN_EXPECTED_STALLS = 0.5
 # Largest ratio between a stall in the profile and the longer steps outside it. Profiled host work takes up to twice as long.
 MAX_STALL_RATIO = 2.0
 MIN_STALL_PART = 0.5  # Share of a stall. A step has a stall if it is longer than usual by at least this share.
-ROUNDS = 4  # Rounds of the search for usual steps. Later rounds do not change the result.
+MAX_ITERATIONS = 4  # Rounds of the search for usual steps. Later rounds do not change the result.
 USUAL_QUANTILE = 0.25  # At least this share of the steps has no stall.
 ONE_IN_ERROR = 0.08  # Relative error up to which a share is called "1 of n steps".
 MAX_STEPS_NAMED = 8  # Steps in a fraction such as "2 of 7 steps".
@@ -40,7 +40,7 @@ def marked_stalls(steps_ms: Sequence[float], stall_ns: float) -> MarkedStalls:
     if not len(ns):
         return MarkedStalls(0.0, 0.0)
     usual = float(np.quantile(ns, USUAL_QUANTILE))
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ITERATIONS):
         stalled = ns > usual + MIN_STALL_PART * stall_ns
         usual = float(np.median(ns[~stalled]))
     stalled = ns > usual + MIN_STALL_PART * stall_ns

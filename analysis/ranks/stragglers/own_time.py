@@ -27,9 +27,8 @@ HOST_ERROR = 0.35
 DEVICE_ERROR = 0.08  # Error as a share of kernel time. GPUs of one model with equal work differed by up to 6 %.
 
 UNRECORDED = "python_host"  # The cause of host time in which nothing was recorded.
-MIN_REMAINING_SHARE = (
-    1e-9  # Share of a host cause that an edit keeps. With 0, the edit would also remove the host's waits for the GPU.
-)
+# Share of a host cause that an edit keeps. With 0, the edit would also remove the host's waits for the GPU.
+MIN_REMAINING_SHARE = 1e-9
 
 # The cause of a long gap, and whether this is the part of the gap after the start of a step.
 Pause = tuple[str, bool]

@@ -16,9 +16,8 @@ from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 
 MIN_LATE_SHARE_OF_HOST = 0.75  # Share of a host's ranks. If at least this share is late, the host is the straggler.
 MAX_SINGLE_REPLAYS = 8  # Number of late ranks. With more, the replay shows only the gain of all together, to save time.
-MIN_SLOW_KERNEL_SHARE = (
-    0.5  # Share of the excess. If equal kernels that take longer explain at least this share, the GPU is slow.
-)
+# Share of the excess. If equal kernels that take longer explain at least this share, the GPU is slow.
+MIN_SLOW_KERNEL_SHARE = 0.5
 # Share of a rank's kernels that have a shape which its peers also run. With a smaller share, the batch size differs.
 MIN_SAME_SHAPE_SHARE = 0.9
 MIN_INTERRUPTED_SHARE = 0.5  # Share of the excess in interrupted kernels. With more, another process takes turns on the GPU.

@@ -24,7 +24,7 @@ def straggler_name(straggler: Straggler | RankGroup, ranks: Sequence[RankResult]
 
     Examples: "rank 5", "ranks 2 and 5", "host node0002 with its 8 ranks", "16 ranks on hosts node0002 and node0005".
     """
-    # In a job with many ranks, the run has only some ranks, so a late rank may have no position.
+    # In a job with many ranks, the run has the traces of only some ranks. A late rank without a trace has no position in ``ranks``.
     kind, names = "rank", [str(rank) for rank in straggler.ranks if rank is not None]
     if not names and len({rank.device for rank in ranks}) == len(ranks):
         kind, names = "device", [str(ranks[p].device) for p in straggler.positions]

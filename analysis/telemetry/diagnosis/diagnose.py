@@ -86,13 +86,13 @@ def _observations_by_job(
 
 def with_sampling_sentence(observations: Iterable[Observation], gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     """Yield the observations with a sentence on the samples behind them; many of one kind become one."""
-    with_sampling = [
+    with_sentences = [
         with_tools(
             replace(observation, sampling=_sampling_sentence([gpu for gpu in gpus if gpu.device in observation.devices])), gpus
         )
         for observation in observations
     ]
-    yield from _merged_by_kind(sorted(with_sampling, key=_severity_order))
+    yield from _merged_by_kind(sorted(with_sentences, key=_severity_order))
 
 
 def _merged_by_kind(observations: Sequence[Observation]) -> Iterator[Observation]:
@@ -100,6 +100,7 @@ def _merged_by_kind(observations: Sequence[Observation]) -> Iterator[Observation
     for kind in dict.fromkeys(observation.kind for observation in observations):
         same_kind = [observation for observation in observations if observation.kind == kind]
         devices = tuple(sorted({device for observation in same_kind for device in observation.devices}))
+        # Several observations of one GPU are not merged, because the merged sentence counts GPUs.
         if len(same_kind) <= MAX_OF_ONE_KIND or len(devices) < len(same_kind):
             yield from same_kind
         else:

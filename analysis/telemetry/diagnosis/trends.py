@@ -26,7 +26,7 @@ MIN_LEVEL_WINDOWS = 4  # Each of the two levels lasts at least this long.
 SUDDEN = "another job on the host, a lost worker, storage that slows down, or another phase of the training"
 GRADUAL = "data that grows with each step, slower storage, or longer inputs"
 LINE_FIT = 0.85  # If a line explains less of the scatter, the means of the first and last fifth are used.
-CURVATURE = 0.10  # If a parabola explains this much more of the scatter, a line does not describe the ends.
+MIN_CURVATURE_GAIN = 0.10  # If a parabola explains this much more of the scatter, a line does not describe the ends.
 # If other GPUs drift, this share of the least drift is enough for a GPU whose drift is similar to their mean.
 PEER_DRIFT = 0.7
 PEER_DIFFERENCE = 0.4  # Similar drifts differ by at most this share of the mean.
@@ -117,7 +117,7 @@ def _drift(gpu: DeviceSamples, least: float = 1.0) -> _Drift | None:
         ends = float(values[:part].mean()), float(values[-part:].mean())
     if abs(ends[1] - ends[0]) < least * max(MIN_POINTS, MIN_CHANGE * max(ends)):
         return None
-    if not stepped and by_parabola - by_line < CURVATURE:  # The drift continues in the outer windows.
+    if not stepped and by_parabola - by_line < MIN_CURVATURE_GAIN:  # The drift continues in the outer windows.
         ends = float(np.polyval(line, inner[0] - 1.5)), float(np.polyval(line, inner[-1] + 1.5))
     return _Drift(
         *ends, int(edges[inner[0]]), int(edges[inner[-1] + 1]), len(inner), int(edges[inner[at]]) if stepped else None
@@ -125,7 +125,6 @@ def _drift(gpu: DeviceSamples, least: float = 1.0) -> _Drift | None:
 
 
 def _explained_share(values: F64, fit: F64) -> float:
-    """Return the share of the scatter that a fit explains."""
     return 1 - float(((values - fit) ** 2).sum() / max(((values - values.mean()) ** 2).sum(), 1e-12))
 
 

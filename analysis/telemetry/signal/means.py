@@ -10,7 +10,7 @@ import numpy as np
 from sawtooth.analysis.quantiles import CONFIDENCE, student_t
 from sawtooth.analysis.telemetry.signal.steady import F64, I64, SteadyPart, recorded_samples, weights_ns
 
-BATCHES = 8  # Parts whose means give the interval of the overall mean.
+MEAN_PARTS = 8  # Parts whose means give the interval of the overall mean.
 MIN_COUNTED_S = 20.0  # A counter that is read every 5 s has too few steps in less time.
 
 
@@ -28,7 +28,7 @@ class Mean:
 def mean_over(time_ns: I64, value: F64, part: SteadyPart) -> Mean | None:
     """Return the mean of ``value`` over the training part with its interval; None if there are none.
 
-    The interval follows from the scatter of BATCHES equal parts (or of full periods). It also contains the mean that includes
+    The interval follows from the scatter of MEAN_PARTS equal parts (or of full periods). It also contains the mean that includes
     doubtful parts.
     """
     times, values = recorded_samples(time_ns, value)
@@ -41,7 +41,7 @@ def mean_over(time_ns: I64, value: F64, part: SteadyPart) -> Mean | None:
     if len(part.periods) > 2:
         period_of = np.searchsorted(np.array(part.periods[1:-1]), inner, side="left")
     else:
-        period_of = np.minimum(np.cumsum(weights) / weights.sum() * BATCHES, BATCHES - 1).astype(np.int64)
+        period_of = np.minimum(np.cumsum(weights) / weights.sum() * MEAN_PARTS, MEAN_PARTS - 1).astype(np.int64)
     sums, total = np.bincount(period_of, level * weights), np.bincount(period_of, weights)
     batch, share = sums[total > 0] / total[total > 0], total[total > 0] / weights.sum()
     half = middle

@@ -15,7 +15,7 @@ MIN_CYCLES = 6  # Fewer repetitions are not a reliable period.
 MIN_REGULARITY = 0.5  # Noise explains up to 0.3 of itself on ten periods, after the search for the best of them.
 SAME_SCORE = 0.1  # Of strong lines with nearly the same score, the slowest is the fundamental, the others its harmonics.
 STRONG_LINE = 0.5  # A spectral line is strong if it has at least this share of the strongest line's power.
-WINDOW = 512  # Samples of one spectrum: enough for a line, and fast enough for a page.
+SPECTRUM_SAMPLES = 512  # Samples of one spectrum: enough for a line, and fast enough for a page.
 MAX_WINDOWS = 6  # At each time scale, this many spectra are spread over the recording.
 SCALES = (1, 4, 16)  # The series is averaged to find slow periods in long recordings.
 STRETCH_CYCLES = 10  # Periods over which one phase pattern must be constant.
@@ -23,7 +23,7 @@ MIN_HARMONICS = 3  # Of the final score: a short period has its harmonics above 
 NEARBY = np.linspace(0.97, 1.03, 13)  # A part may run slightly faster or slower than the full series.
 FOLD_FROM = 10  # Samples per period from which phase bins describe a pulse better than its first harmonics.
 BINS = (3, 12)  # A pattern has at least 3 and at most 12 phase bins.
-CANDIDATES = 6  # The search tries this many of the strongest spectral lines.
+MAX_SPECTRAL_LINES = 6  # The search tries this many of the strongest spectral lines.
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _pieces(times: F64, step: float) -> list[slice]:
     bounds = [0, *gaps.tolist(), len(times)]
     windows = []
     for a, b in itertools.pairwise(bounds):
-        count = max(1, round((b - a) / WINDOW))
+        count = max(1, round((b - a) / SPECTRUM_SAMPLES))
         cuts = np.linspace(a, b, count + 1).astype(int)
         windows += [slice(int(x), int(y)) for x, y in itertools.pairwise(cuts) if y - x >= MIN_SAMPLES]
     if len(windows) > MAX_WINDOWS:
@@ -138,7 +138,7 @@ def _peaks(frequencies: F64, power: F64) -> list[float]:
     inner = np.flatnonzero((power[1:-1] >= power[:-2]) & (power[1:-1] >= power[2:])) + 1
     edge = [i for i in (0, len(power) - 1) if power[i] == power.max()]
     strong = [i for i in (*inner.tolist(), *edge) if power[i] >= STRONG_LINE * power.max() > 0]
-    return [1 / float(frequencies[i]) for i in sorted(strong, key=lambda i: -power[i])[:CANDIDATES]]
+    return [1 / float(frequencies[i]) for i in sorted(strong, key=lambda i: -power[i])[:MAX_SPECTRAL_LINES]]
 
 
 def _explained_share(times: F64, values: F64, pieces: list[slice], period: float, step: float, harmonics: int) -> float:

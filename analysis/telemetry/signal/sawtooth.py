@@ -27,7 +27,7 @@ from sawtooth.analysis.units import significant
 Confidence = Literal["high", "medium", "low"]
 
 MIN_DEPTH = 5.0  # Percent points: smaller waves cost no noticeable time.
-SHALLOW = 0.5  # With p5 above this share of p95, the load varies but never waits.
+MIN_SHALLOW_RATIO = 0.5  # With p5 above this share of p95, the load varies but never waits.
 HIGH_REGULARITY = 0.65  # A starved loader with known truth reaches 0.8.
 HIGH_CYCLES = 12  # Slightly more than one part of ten periods: with fewer, the scatter of the period is unknown.
 PROOF_RATIO = 2.0  # The module's docstring explains this ratio.
@@ -105,7 +105,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     if high - low < MIN_DEPTH:
         range_in_words = f"between {low:.0f} and {high:.0f} %" if round(low) < round(high) else f"at {high:.0f} %"
         return Sawtooth(None, f"it stays {range_in_words}", shortest, **span)
-    if low > SHALLOW * high:
+    if low > MIN_SHALLOW_RATIO * high:
         return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % and never falls low", shortest, **span)
     rhythm = find_rhythm(times, values, spacing, 2 * spacing) or _of_bursts(times, values, spacing, bursts)
     if rhythm is None:

@@ -34,7 +34,7 @@ PAUSE_NS = 700_000_000  # A shorter idle time belongs to the loop: NVML's own wi
 MANY_WAITS, WORK_FACTOR, PAUSE_FACTOR = 6, 3, 4
 BLOCK_SHARE = 0.2  # Share of the largest block's activity: smaller blocks are not the loop.
 RHYTHM_BLOCKS = 3  # A rhythm has at least this many blocks.
-REGULAR = 0.4  # The distances between the blocks of a rhythm have at most this relative scatter.
+MAX_BLOCK_SCATTER = 0.4  # The distances between the blocks of a rhythm have at most this relative scatter.
 MANY_BLOCKS = 6  # From this number of blocks on, their distances need not be regular.
 # A rhythm's first or last period was cut off if its activity is below this share of the usual period's, or above the inverse share.
 END_PERIOD = 0.5
@@ -195,7 +195,6 @@ def _separate_blocks(times: I64, blocks: list[Span], shadows: Sequence[Span]) ->
 
 
 def _training_part(times: I64, values: F64, blocks: list[Span]) -> SteadyPart:
-    """Return the training part of blocks of activity."""
     weight = weights_ns(times)
     work = [float((values[a : b + 1] * weight[a : b + 1]).sum()) for a, b in blocks]
     training_blocks = [block for block, amount in zip(blocks, work, strict=True) if amount >= BLOCK_SHARE * max(work)]
@@ -224,7 +223,7 @@ def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
     if partial[-1] and last - first > 2:
         last -= 1
     regular = lengths[first:last]
-    even = len(starts) >= MANY_BLOCKS or float(regular.std() / regular.mean()) <= REGULAR
+    even = len(starts) >= MANY_BLOCKS or float(regular.std() / regular.mean()) <= MAX_BLOCK_SCATTER
     return tuple(int(t) for t in starts[first : last + 1]) if even else ()
 
 

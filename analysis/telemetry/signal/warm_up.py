@@ -16,9 +16,9 @@ from sawtooth.ingest.loop.step_parts import StepSpan
 MIN_STEPS = 10  # If there are fewer steps, all of them may be warm-up.
 WARM_UP_SHARE = 0.10  # Leading steps that differ from the later median by more than this share are warm-up.
 DRIFT_STEPS = 3  # At least this many slow leading steps can be a change of the host's speed; fewer are warm-up.
-# While a host fills the GPU's queue, it gains at least this many steps on the GPU, and more than as many steps usually vary.
-MIN_LEAD, MIN_LEAD_SIGMAS = 0.3, 4.0
-MIN_SHORTER = 0.02  # Steps that are shorter by a smaller share need not be of a queue that fills.
+MIN_LEAD = 0.3  # Steps. While a host fills the GPU's queue, it gets ahead of the GPU by at least this much.
+MIN_LEAD_SIGMAS = 4.0  # The lead is at least this many standard deviations of a sum of so many steps.
+MIN_SHORTER = 0.02  # Steps that are shorter by a smaller share may have other reasons than a queue that fills.
 # The first evaluation or checkpoint loads kernels and allocates memory. It is warm-up if it takes this many times as long as each
 # later one: with 12 batches on an H200 it took 0.62 s, and 0.11 to 0.15 s later.
 FIRST_TIME_RATIO, MIN_LATER_TIMES = 2.0, 3
@@ -76,9 +76,9 @@ def _without_leading(count: Callable[[F64], int], parts: Sequence[F64]) -> list[
 
 
 def _steps_ahead(shares: F64) -> int:
-    """Return after how many steps of the first half the host is farthest ahead of usual steps.
+    """Return the number of leading steps until the host's lead is largest.
 
-    0 if this may be chance.
+    Only the first half of the steps counts. 0 if the lead may be chance.
     """
     first, later = np.split(shares, [len(shares) // 2])
     if not len(first):
@@ -86,8 +86,8 @@ def _steps_ahead(shares: F64) -> int:
     lead = np.cumsum(1 - first)
     count = int(lead.argmax()) + 1
     spread = float(np.median(np.abs(later - np.median(later)))) * MAD_TO_SIGMA
-    clear = lead[count - 1] > max(MIN_LEAD, MIN_LEAD_SIGMAS * spread * np.sqrt(count))
-    return count if clear and np.median(first[:count]) < (1 - MIN_SHORTER) * np.median(later) else 0
+    is_significant = lead[count - 1] > max(MIN_LEAD, MIN_LEAD_SIGMAS * spread * np.sqrt(count))
+    return count if is_significant and np.median(first[:count]) < (1 - MIN_SHORTER) * np.median(later) else 0
 
 
 def _first_true(mask: npt.NDArray[np.bool_]) -> int:

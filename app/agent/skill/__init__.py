@@ -15,14 +15,14 @@ def write_skill(folder: Path) -> Path:
 
     Raises UsageError if it cannot be written.
     """
-    place = folder.expanduser() / NAME
+    skill_folder = folder.expanduser() / NAME
     try:
         for file in sorted(Path(__file__).parent.rglob("*.md")):
-            target = place / file.relative_to(Path(__file__).parent)
+            target = skill_folder / file.relative_to(Path(__file__).parent)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, target)
     except OSError as error:
         raise UsageError(
-            f"The skill cannot be written to {place} ({error.strerror}). Name a folder that you may write."
+            f"The skill cannot be written to {skill_folder} ({error.strerror}). Name a folder that you may write."
         ) from None
-    return place
+    return skill_folder

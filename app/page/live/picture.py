@@ -14,7 +14,8 @@ from sawtooth.app.live.sessions import LiveSession
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 MIN_SECONDS = 10.0  # A picture spans at least this time. Periods of half a second can be distinguished in it.
-POINTS = 600  # per line: about two per pixel on a phone, and the data of all lines, sent each second, stay below 100 kB
+# Per line: about two per pixel on a phone, and the data of all lines, sent each second, stay below 100 kB.
+POINTS_PER_LINE = 600
 SPARK_POINTS = 120
 
 
@@ -26,7 +27,7 @@ def picture(session: LiveSession, gpu: LiveGpu, window_s: float, *, dark: bool, 
     last, first = session.last_ns or 0, session.first_ns or 0
     recorded_s = max((last - first) / 1e9, MIN_SECONDS)
     window = min(window_s or recorded_s, recorded_s)
-    lines = {c: _line(session, gpu, c, window, POINTS) for c in CHART_COLUMNS if c in gpu.series}
+    lines = {c: _line(session, gpu, c, window, POINTS_PER_LINE) for c in CHART_COLUMNS if c in gpu.series}
     now = {c: words.now_of(gpu, c) for c in lines}
     tiles = [_tile(session, gpu, column, label, value, dark) for column, label, value in words.now_numbers(session, gpu)]
     every = [_at_a_glance(session, other, other is gpu, dark) for other in session.gpus.values()]

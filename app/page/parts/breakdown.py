@@ -19,15 +19,15 @@ from sawtooth.app.words import categories
 
 # A name of up to NAME_SHOWN characters fits into a column of NAME_WIDTH pixels, even on a narrow page.
 NAME_SHOWN, NAME_WIDTH = 40, 290
-ON_A_PHONE = 12  # rows that a phone shows; a search finds the others
-ROW = "row"  # address parameter: the row whose details are open
+ON_A_PHONE = 12  # Rows that a phone shows; a search finds the others.
+ROW = "row"  # Address parameter: the row whose details are open.
 BAR_WIDTH = 84  # Pixels of the column of bars.
 _BAR = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' width='{0}' height='24' viewBox='0 0 {0} 24'%3E"
     "%3Crect y='7' width='{0}' height='10' rx='2' fill='%23{1}' fill-opacity='.16'/%3E"
     "%3Crect y='7' width='{3:.1f}' height='10' rx='2' fill='%23{2}'/%3E%3C/svg%3E"
 )
-TEN_ROWS = 392  # pixels: with this height, the details of the chosen row begin on the first screen
+TEN_ROWS = 392  # Pixels. With this height, the details of the chosen row begin on the first screen.
 
 
 def all_columns() -> bool:

@@ -21,7 +21,7 @@ from sawtooth.app.words import advice, evidence, headline
 from sawtooth.app.words import run as words
 
 MAX_TRIED = 8  # The Python stacks of this many pieces of evidence are read to find a code line, to save time.
-TIMELINE_SPAN_RATIO = 1.1  # time span that the timeline shows, relative to the step's length
+TIMELINE_SPAN_RATIO = 1.1  # Time span that the timeline shows, relative to the step's length.
 _ICON = {"critical": ":material/error:", "warning": ":material/warning:", "info": ":material/info:"}
 _COLOUR: dict[str, Literal["red", "orange", "blue"]] = {"critical": "red", "warning": "orange", "info": "blue"}
 _DIAGNOSTIC = {"error": "Damage", "data_loss": "Missing", "info": "Note"}
@@ -41,7 +41,7 @@ def show_rest(result: RunResult, shown: list[Finding]) -> None:
         (label, folded)
         for label, folded in (
             (fmt.many(len(more), "more change") if shown else f"{fmt.many(len(more), 'change')} to try", more),
-            (words.cautions(len(known)), known),
+            (words.remarks_heading(len(known)), known),
         )
         if folded
     ]

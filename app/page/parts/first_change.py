@@ -15,7 +15,7 @@ from sawtooth.app.page.address import OPEN
 from sawtooth.app.words import advice, headline, timeline
 from sawtooth.app.words import staircase as staircase_words
 
-CHANGES_SHOWN = 3  # number of changes about one row; the Verdict shows all
+CHANGES_SHOWN = 3  # Number of changes about one row; the Verdict shows all.
 
 
 def show(result: RunResult) -> None:

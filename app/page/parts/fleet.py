@@ -10,7 +10,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts import fleet as drawing
 from sawtooth.app.page import cards, frame, panel
 
-MAX_ROWS = 16  # rows of the table; the chart's own table has all
+MAX_ROWS = 16  # Rows of the table; the chart's own table has all.
 HEADS = ("GPU", "What the samples show", "In use", "SM clock", "Power", "Temperature", "Most memory")
 
 

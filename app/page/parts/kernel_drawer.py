@@ -17,9 +17,8 @@ from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.timeline import views
 from sawtooth.app.words import run as words
 
-TIMELINE_SPAN_RATIO = (
-    12.0  # time span that the timeline shows, relative to the launch, so that the work before and after it is visible
-)
+# time span that the timeline shows, relative to the launch, so that the work before and after it is visible
+TIMELINE_SPAN_RATIO = 12.0
 COLUMNS = {
     "operator": "Works for",
     "shapes": "Input shapes",
@@ -41,7 +40,7 @@ COPY_METHOD = (
 PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches less: 10 to 23 GB/s on an H200, where pinned memory reached 55."
 # Starting a copy takes about 1 µs. If the bytes of a copy need less time on the link, its rate does not show the link's rate.
 QUICK_NS = 1_000
-WORKS_FOR_SHOWN = 8  # operators of a kernel in the table: the others add up to a few percent of the kernel's time
+WORKS_FOR_SHOWN = 8  # Operators of a kernel in the table. The others add up to a few percent of the kernel's time.
 MIN_NAMED_SHARE = 0.01  # Share of the step. A smaller gain cannot be measured, because step times vary more.
 
 

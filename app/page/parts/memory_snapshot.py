@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.dumps.held_memory import DeviceMemory
-from sawtooth.analysis.dumps.stored import memory_of
+from sawtooth.analysis.dumps.stored_memory import memory_of
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.app import format as fmt
 from sawtooth.app import templates

@@ -21,9 +21,9 @@ from sawtooth.app.runs.listing import listed
 from sawtooth.app.words.answer.step import answer_of
 
 RECORD_JOB = "sawtooth run torchrun --nproc-per-node 2 train.py"
-LABELLED = 24  # Ranks or steps: the labels of more would overlap.
+MAX_LABELS = 24  # Ranks or steps: the labels of more would overlap.
 JOBS_LINKED = 3  # Runs with several ranks that a page without ranks links to.
-SKEW_SHARE = 0.03  # share of a profiled step: a smaller lead in lateness is not mentioned
+SKEW_SHARE = 0.03  # Share of a profiled step. A smaller lead in lateness is not mentioned.
 LEVELS: dict[Level, str] = {"rank": "by rank", "host": "by host", "stage": "by pipeline stage"}
 
 
@@ -53,11 +53,11 @@ def heat(result: RunResult, communication: Communication) -> None:
 def _label(figure: go.Figure, rows: pd.DataFrame, late: Collection[str]) -> None:
     """Mark the late ranks at the left of a map, and write what all names of steps begin with only once."""
     labels, steps = (list(dict.fromkeys(rows[column])) for column in ("label", "step"))
-    if late and len(labels) <= LABELLED:
+    if late and len(labels) <= MAX_LABELS:
         marked = [f"<b>late: {label}</b>" if label in late else label for label in labels]
         figure.update_yaxes(tickvals=labels, ticktext=marked)
     names = [step.rpartition(" ") for step in steps]
-    if len(steps) <= LABELLED and len(common := {name for name, _, _ in names}) == 1 and (name := common.pop()):
+    if len(steps) <= MAX_LABELS and len(common := {name for name, _, _ in names}) == 1 and (name := common.pop()):
         figure.update_xaxes(tickvals=steps, ticktext=[number for _, _, number in names], title={"text": fmt.plain(name)})
 
 

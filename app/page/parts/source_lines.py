@@ -11,7 +11,7 @@ from sawtooth.analysis.tables.called_from import called_from
 from sawtooth.app import format as fmt
 from sawtooth.app.page import cards, current_result
 
-LINES_SHOWN = 8  # lines per operator: it is called from many places, but most time is in a few
+LINES_SHOWN = 8  # Lines per operator. It is called from many places, but most time is in a few.
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})

@@ -21,10 +21,10 @@ from sawtooth.app.page import current_result, frame
 from sawtooth.app.page.timeline import views
 from sawtooth.app.theme import colour_of
 
-TIMELINE_SPAN_RATIO = 1.1  # time span that the timeline shows, relative to the step's length
-ROOM = 8  # columns: with more of them, a column is too narrow for text
-SEEN = 0.01  # share of the full scale: a smaller part is less than half a pixel high and is not drawn
-SLOW_STEP_RATIO = 1.5  # times the median: the sentence counts the steps that take longer than this
+TIMELINE_SPAN_RATIO = 1.1  # Time span that the timeline shows, relative to the step's length.
+MAX_LABELLED_COLUMNS = 8  # Columns. With more of them, a column is too narrow for text.
+MIN_VISIBLE_SHARE = 0.01  # Share of the full scale. A smaller part is less than half a pixel high and is not drawn.
+SLOW_STEP_RATIO = 1.5  # Times the median. The sentence counts the steps that take longer than this.
 _HTML = templates.pieces("step_strip.html")
 
 
@@ -48,7 +48,7 @@ def show(run: str, rank: RankResult, *, name: str = "profiled steps", longest_ms
 def _html(run: str, rank: RankResult, top: float, dark: bool, name: str) -> str:
     """Return the strip's HTML; it is cached, because hundreds of steps take 0.3 s."""
     table = _owners(rank)
-    whole, many = views.extent(rank.recording_id), table["step"].nunique() > ROOM
+    whole, many = views.extent(rank.recording_id), table["step"].nunique() > MAX_LABELLED_COLUMNS
     columns = [_column(run, rows, top, whole, many=many, dark=dark) for _, rows in table.groupby("step")]
     counted = table[table["counted"].astype(bool)]
     lengths = (counted if len(counted) else table).groupby("step")["ms"].sum()
@@ -95,6 +95,6 @@ def _column(run: str, rows: pd.DataFrame, top: float, whole: TimelineSpan, *, ma
         "parts": [
             {"texture": colour.texture, "weight": round(1000 * part / ms, 1), "colour": colour.on(dark)}
             for colour, part in parts
-            if part >= SEEN * top or part == most_ms
+            if part >= MIN_VISIBLE_SHARE * top or part == most_ms
         ],
     }

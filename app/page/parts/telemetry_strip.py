@@ -19,7 +19,7 @@ from sawtooth.app.words import telemetry as words
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 LAST_SECONDS = 60.0
-CACHED_RECORDINGS = 24  # telemetry recordings in memory: an hour at 10 Hz is about 10 MB
+CACHED_RECORDINGS = 24  # Telemetry recordings in memory. An hour at 10 Hz is about 10 MB.
 
 
 @st.cache_data(max_entries=CACHED_RECORDINGS, show_spinner=False)
@@ -41,7 +41,7 @@ def read(result: RunResult, recording_id: str, device: int) -> TelemetrySeries:
     return _read(str(frame.data_folder().root), recording_id, device, clock)
 
 
-def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
+def telemetry_of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
     """Return the telemetry of a traced device; None if the run has no telemetry.
 
     If the analysis matched no telemetry with the traced device, return that of the sampled device with the same ordinal, else
@@ -54,7 +54,7 @@ def of(result: RunResult, device: int | None = None) -> TelemetrySeries | None:
     if device is None and (named := words.first_gpu(result)) is not None:
         return read(result, *named)
     host = result.lead.host if result.lead is not None else None
-    hosts = {each.recording_id: each.host for each in result.telemetry.devices}
+    hosts = {sampled.recording_id: sampled.host for sampled in result.telemetry.devices}
     for ref in sorted(result.manifest.telemetry, key=lambda ref: host is None or hosts.get(ref.id) != host):
         known = [d for d, _ in devices(root, ref.id)]
         if known:
@@ -79,7 +79,7 @@ def last_minute(result: RunResult) -> None:
 
     If the signal has a sawtooth, one folded period is shown next to it.
     """
-    whole = of(result, result.lead.device if result.lead else None)
+    whole = telemetry_of(result, result.lead.device if result.lead else None)
     summary = summary_of(result, whole) if whole is not None else None
     column = column_of(whole, summary)
     if whole is None or column is None:

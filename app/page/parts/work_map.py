@@ -46,7 +46,7 @@ def tiles(work: GpuWork, by: Grouping, rows: pd.DataFrame) -> list[Tile]:
     if by == "module":
         return _tree(rows)
     if by in FRAMES:
-        short = rankings.distinct_names(rows["name"].astype(str).tolist(), treemap.LABEL)
+        short = rankings.distinct_names(rows["name"].astype(str).tolist(), treemap.MAX_LABEL_CHARACTERS)
         inner = [
             Tile((str(row["category"]), str(row["name"])), label, float(row["ms"]), str(row["owner"]))
             for row, label in zip(rows.to_dict("records"), short, strict=True)
@@ -60,7 +60,11 @@ def tiles(work: GpuWork, by: Grouping, rows: pd.DataFrame) -> list[Tile]:
     kind = INSIDE[by]
     parts = own_time_by_two_groupings(work, by, kind)
     names = parts[kind].astype(str).tolist()
-    labels = list(map(categories.in_words, names)) if kind == "category" else rankings.distinct_names(names, treemap.LABEL)
+    labels = (
+        list(map(categories.in_words, names))
+        if kind == "category"
+        else rankings.distinct_names(names, treemap.MAX_LABEL_CHARACTERS)
+    )
     around = [Tile((name,), categories.in_words(name) if by == "category" else name, 0.0) for name in rows["name"].astype(str)]
     return around + [
         Tile((str(row[by]), str(row[kind])), label, float(row["ms"]), str(row["owner"]))

@@ -26,10 +26,10 @@ from sawtooth.app.runs.listing import short_gpu
 from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
-CACHED_COMPARISONS = 32  # comparisons in memory: each has a few hundred rows, and viewers of the same link share it
-SIDES = ("a", "b")  # address parameters of the two sides
-PARTNERS = 12  # runs that are listed: reading the matrix products of each takes milliseconds
-MORE = "more"  # address parameter of further runs, for a sweep
+CACHED_COMPARISONS = 32  # Comparisons in memory. Each has a few hundred rows, and viewers of the same link share it.
+SIDES = ("a", "b")  # Address parameters of the two sides.
+MAX_PARTNERS = 12  # Runs that are listed. Reading the matrix products of each takes milliseconds.
+MORE = "more"  # Address parameter of further runs, for a sweep.
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def partners(choice: Choice, manifests: Sequence[Manifest], names: Mapping[str, 
     becomes B.
     """
     here = next((m for m in manifests if m.id in (*choice.a, *choice.b)), None)
-    others = [(m, listing.known(m, at_once=False)) for m in manifests if m is not here][:PARTNERS]
+    others = [(m, listing.known(m, at_once=False)) for m in manifests if m is not here][:MAX_PARTNERS]
     own = listing.known(here, at_once=False) if here is not None else None
     if here is not None:
         shapes, on = frame.products_of_run(here), _model(own)

@@ -17,7 +17,7 @@ from sawtooth.app.words.comparisons import title as title_words
 from sawtooth.app.words.comparisons.row import ComparisonRow
 
 _HTML, _CARDS = templates.pieces("poster.html"), templates.pieces("cards.html")
-MAX_SHOWN_CHANGES = 3  # changes in the page's first lines; the others are in a popover
+MAX_SHOWN_CHANGES = 3  # Changes in the page's first lines; the others are in a popover.
 
 
 def head(comparison: Comparison, about: str) -> None:

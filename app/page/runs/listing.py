@@ -26,10 +26,10 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
-FIRST_PAGE = 24  # cards before "Show more": about four screens
-SEARCH_FROM = 4  # runs: of fewer, all cards are visible at once, so a search would not help
+FIRST_PAGE = 24  # Cards before "Show more": about four screens.
+SEARCH_FROM = 4  # Runs. Of fewer, all cards are visible at once, so a search would not help.
 VIEWS = {"table": "Table", "cards": "Cards"}
-NOT_COMPUTING = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # owners and causes that count as lost time of a step
+NOT_COMPUTING = (*LOST_OWNERS, OUTSIDE_PROFILE, HOST_LOADING)  # Owners and causes that count as lost time of a step.
 TENSOR_CORES = "tensor_core_compute"
 _POSTER = templates.pieces("poster.html")
 _BEING_ANALYSED = Card(headline="Is being analysed …")

@@ -13,7 +13,7 @@ from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs.proposals import Proposal, accept, dismiss, list_changes, proposal_for
 from sawtooth.ingest.schema import DataFolder
 
-MAX_SHOWN = 5  # proposals shown at a time: the next one appears when the viewer has decided on one
+MAX_SHOWN = 5  # Proposals shown at a time. The next one appears when the viewer has decided on one.
 CELL_LENGTH = 120
 
 

@@ -20,11 +20,11 @@ from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.theme import ACCENT
 from sawtooth.ingest.manifest import Manifest
 
-COMPARED_FROM = 3  # runs: for two, the Compare page shows more than a chart of MFU and busy share
-RUN_CHARACTERS, LETTER_PX = 26, 7.2  # characters of a run's name in its column, and pixels of a letter
-MIN_SHOWN_GAIN = 0.0005  # share of the step: a smaller gain would be shown as 0.0 %
+COMPARED_FROM = 3  # Runs. For two, the Compare page shows more than a chart of MFU and busy share.
+RUN_CHARACTERS, LETTER_PX = 26, 7.2  # Characters of a run's name in its column, and pixels of a letter.
+MIN_SHOWN_GAIN = 0.0005  # Share of the step. A smaller gain would be shown as 0.0 %.
 SHARES = ("busy_share", "mfu_share")
-AFTER_TAG = "after="  # the tag of a run that applied a change to another one
+AFTER_TAG = "after="  # The tag of a run that applied a change to another one.
 
 
 def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: Callable[[list[Manifest]], None]) -> None:
@@ -75,7 +75,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
             selection_mode=["multi-row", "single-cell"],
             key="runs-table",
             placeholder="",
-            height="auto" if len(rows) <= 14 else panel.TALL,
+            height="auto" if len(rows) <= 14 else panel.TALL_TABLE_PX,
             alt="The runs, one per row.",
         )
     if opened := [row for row, _ in event.selection.cells if row < len(runs)]:

@@ -31,7 +31,7 @@ def bar(result: RunResult) -> None:
                 downloads(result)
 
 
-COMPARED = 12  # runs in the list: the newest ones, which usually follow a change; the Compare screen offers all runs
+MAX_COMPARED_RUNS = 12  # Runs in the list. The newest ones, which usually follow a change; the Compare screen offers all runs.
 
 
 def _compare_with(result: RunResult) -> None:
@@ -41,7 +41,7 @@ def _compare_with(result: RunResult) -> None:
         return
     names = distinct_names(frame.data_folder().manifests(), 50)
     with st.popover("Compare with …", icon=":material/compare_arrows:", width="content"):
-        for other in others[:COMPARED]:
+        for other in others[:MAX_COMPARED_RUNS]:
             before, after = _in_order(result.manifest, other)
             frame.link("compare", markdown(names[other.id], None), a=before.id, b=after.id)
 

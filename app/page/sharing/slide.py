@@ -22,7 +22,7 @@ from sawtooth.app.words.comparisons import comparison as compare_words
 from sawtooth.app.words.comparisons import intervals, setup_changes, step_parts
 
 _COMPONENTS = Path(__file__).resolve().parents[2] / "components"
-LINES = 3  # lines below the bars: more would not fit on the slide
+MAX_LINES = 3  # Lines below the bars. More would not fit on the slide.
 
 
 def button(slide: dict[str, Any], file: str) -> None:
@@ -41,12 +41,12 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
 
     The slide contains the first change, its gain, the step before and after it, and the first advised changes.
     """
-    forecast, before = headline.forecast(result), words.step_now(result)
+    forecast, before = headline.forecast(result), words.step_time_text(result)
     if before is None:
         return None
     lines = [
         f"{number}  {headline.action(finding)}  {advice.gain_text(result, finding)}"
-        for number, finding in findings.advised_findings(result)[:LINES]
+        for number, finding in findings.advised_findings(result)[:MAX_LINES]
     ]
     facts = (
         savings.lines(forecast, reading_order.lead_finding(result), steps=None, price_per_gpu_hour=None, waiting_w=None)
@@ -97,6 +97,6 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
             )
         ),
         "small": [],  # the lines below name the differences
-        "lines": [f"{move.text}  {move.name}" for move in moves[:LINES]],
+        "lines": [f"{move.text}  {move.name}" for move in moves[:MAX_LINES]],
         "foot": f"A: {fmt.clean(names[0], 60)} · B: {fmt.clean(names[1], 60)} · Sawtooth",
     }

@@ -16,7 +16,7 @@ from sawtooth.app.page.runs.editing import NOTES_LENGTH
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.manifests import edit_run
 
-TEXT_LENGTH = 300  # characters of one note, enough for a sentence or two
+TEXT_LENGTH = 300  # Characters of one note, enough for a sentence or two.
 _LINE = re.compile(r"^\[(\d{1,12}(?:\.\d{1,9})?) to (\d{1,12}(?:\.\d{1,9})?) ms\] (\S.*)$", re.MULTILINE)
 
 

@@ -13,8 +13,8 @@ from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.app import format as fmt
 from sawtooth.app.page import current_result
 
-SEEN = 0.02  # share of the profiled step: a smaller difference between both steps cannot be seen in the bars
-MIN_RANKS = 2  # ranks: with fewer, there is nothing to compare
+MIN_VISIBLE_SHARE = 0.02  # Share of the profiled step. A smaller difference between both steps cannot be seen in the bars.
+MIN_RANKS = 2  # Ranks. With fewer, there is nothing to compare.
 
 
 def heat(result: RunResult, shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def scale(rank: RankResult | None) -> dict[str, Any] | None:
     source = source_in_words(best.source, best.evidence)
     more, (low, high) = best.mean_ms - best.ms, (best.reading.low, best.reading.high)
     spread = f" ({fmt.span_ms(low, high)})" if low and high else ""
-    if abs(more) < SEEN * best.mean_ms:
+    if abs(more) < MIN_VISIBLE_SHARE * best.mean_ms:
         sentence = f"The run's step by {source}{spread} is as long as the profiled steps that the lanes show."
     elif low and high and low <= best.mean_ms <= high:
         sentence = (

@@ -36,11 +36,11 @@ from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 _HERE = Path(__file__).resolve().parents[2] / "components" / "timeline"
-VISIT = "timeline_visit"  # session key: the slice to which a selected table row moves the timeline
-DRAWN_KEY = "timeline_drawn"  # session key: the component has reported that the picture is complete
-MAX_POINTS = 20_000  # points of a telemetry line: one hour at 5 Hz, which takes 200 kB
-NAMED_FROM = 0.01  # share of the steps: a smaller part is hardly visible, and a long legend pushes the picture down
-HOST_NAMED = ("annotation", "op", "launch", "call", "sync")  # kinds of host slices in the legend; others are named on hover
+VISIT = "timeline_visit"  # Session key: the slice to which a selected table row moves the timeline.
+DRAWN_KEY = "timeline_drawn"  # Session key: the component has reported that the picture is complete.
+MAX_POINTS = 20_000  # Points of a telemetry line. One hour at 5 Hz, which takes 200 kB.
+NAMED_FROM = 0.01  # Share of the steps. A smaller part is hardly visible, and a long legend pushes the picture down.
+HOST_NAMED = ("annotation", "op", "launch", "call", "sync")  # Kinds of host slices in the legend; others are named on hover.
 # The first line is the activity that the Verdict shows; the others are folded.
 PANELS = (("%", ("tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_w",), None))
 

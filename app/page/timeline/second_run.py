@@ -15,8 +15,8 @@ from sawtooth.app.runs.distinct_names import distinct_names
 from sawtooth.app.runs.listing import listed
 from sawtooth.ingest.manifest import Manifest
 
-RUN = "beside"  # address parameter: the other run's id
-STEP = "aligned"  # address parameter: the number (from 1) of the counted step at which both runs are aligned
+RUN = "beside"  # Address parameter: the other run's id.
+STEP = "aligned"  # Address parameter: the number (from 1) of the counted step at which both runs are aligned.
 NAME_LENGTH = 40
 
 

@@ -19,11 +19,11 @@ HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
 # Most streams and threads that are drawn, the busiest ones: nobody reads more, and each lane adds a row to every tile.
 MAX_STREAMS = 48
 MAX_THREADS = 24
-MAX_TRACKS = 16  # ranks in one picture: each adds a few lanes and as many tiles
+MAX_TRACKS = 16  # Ranks in one picture. Each adds a few lanes and as many tiles.
 # Busy share of the recording: a less busy thread is hidden behind a lane that counts such threads, as its row is almost empty.
 MIN_DRAWN_SHARE = 0.005
-NAME_LENGTH = 14  # characters of a thread's name in a lane's label
-A, B = "A", "B"  # prefixes of the lanes of two runs
+NAME_LENGTH = 14  # Characters of a thread's name in a lane's label.
+A, B = "A", "B"  # Prefixes of the lanes of two runs.
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sawtooth.app.words.answer.change_code import count_added_lines, number_word
 def why_not_first(result: RunResult, lead: Finding, rules: Collection[str], now_ms: float, after_ms: float) -> str:
     """Return why a later change with a clearly larger predicted gain is not the first; "" without one.
 
-    ``now_ms`` is the step now. The changes of ``rules`` do not count, because the page shows the step after them (``after_ms``).
+    ``now_ms`` is the step time now. The changes of ``rules`` do not count, because the page shows the step time after them (``after_ms``).
     """
     larger = [
         (number, finding)
@@ -28,11 +28,11 @@ def why_not_first(result: RunResult, lead: Finding, rules: Collection[str], now_
     ]
     if lead.claims != "gain" or not larger:
         return ""
-    number, finding = max(larger, key=lambda each: each[1].gain_ms)
+    number, finding = max(larger, key=lambda numbered: numbered[1].gain_ms)
     why = _why_later(finding, lead)
     reached = f"≈\u00a0{fmt.part_ms(now_ms, finding.predicted_step_ms or 0.0)}"
-    named = headline.action(finding)
-    return f"Change {number} ({named[0].lower()}{named[1:]}) could reach {reached}, but {why}." if why else ""
+    action = headline.action(finding)
+    return f"Change {number} ({action[0].lower()}{action[1:]}) could reach {reached}, but {why}." if why else ""
 
 
 def _why_later(finding: Finding, lead: Finding) -> str:

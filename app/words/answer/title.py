@@ -146,7 +146,7 @@ def _change(action: str, about: str, now: StairStep, changed: StairStep) -> list
 
 
 def after(now_ms: float, changed: StairStep) -> str:
-    """Return the step after a change, such as "≈ 24.4 ms", or "≥ 24.4 ms" if it is only a limit."""
+    """Return the step time after a change, such as "≈ 24.4 ms", or "≥ 24.4 ms" if it is only a limit."""
     return f"{'≥' if changed.limit else '≈'}\u00a0{fmt.part_ms(now_ms, changed.ms)}"
 
 

@@ -19,7 +19,7 @@ MARKS: dict[RowWord, str] = {"better": " ✓ better", "worse": " ✗ worse", "pr
 NOT_MEASURABLE = "no measurable change"
 CANNOT_TELL = "cannot tell"
 NOT_COMPARABLE = "not comparable: the operations of one side are only partly counted"
-UNMARKED: dict[RowWord, str] = {  # rows without an amount
+UNMARKED: dict[RowWord, str] = {  # Rows without an amount.
     "not_measurable": NOT_MEASURABLE,
     "cannot_tell": CANNOT_TELL,
     "not_comparable": NOT_COMPARABLE,

@@ -74,7 +74,6 @@ def why_none(comparison: Comparison) -> str | None:
 
 
 def _topic_and_values(difference: SetupDifference, b: Side) -> tuple[str, str, str]:
-    """Return the topic of a difference and its value on each side."""
     if difference.finding is not None:
         advice = action(difference.finding)
         if difference.of_b:
@@ -140,7 +139,12 @@ def tested_prediction(comparison: Comparison) -> str | None:
         return _untested_advice(comparison)
     actions = {finding.rule: action(finding) for finding in comparison.a.first.findings}
     advised = [actions.get(rule, fmt.heading(rule)) for rule in prediction.rules]
-    listed = {action(each.finding) for effect in comparison.effects for each in effect.differences if each.finding is not None}
+    listed = {
+        action(difference.finding)
+        for effect in comparison.effects
+        for difference in effect.differences
+        if difference.finding is not None
+    }
     predicted = _prediction_in_words(prediction.predicted_ms, prediction.low_ms, prediction.high_ms)
     is_inside = (prediction.low_ms or 0.0) <= prediction.measured_ms <= (prediction.high_ms or math.inf)
     is_wrong = not is_inside and prediction.tried is None

@@ -13,7 +13,7 @@ from sawtooth.app.words.comparisons import comparison as comparison_words
 from sawtooth.app.words.comparisons import intervals, profiles_of_one_run
 
 MIN_MAIN_SHARE = 0.5  # Share of the step's change. A difference that explains less does not name the change.
-VALUE = 30  # A longer value is cut to this many characters.
+MAX_VALUE_CHARACTERS = 30  # A longer value is cut to this many characters.
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def _setting(comparison: Comparison) -> str:
         return ""
     others = len([each for each in made if each is not main and not each[1].argument])
     more = f" and {others} more" if others else ""
-    a, b = (fmt.clean(value or "", VALUE) for value in (main[1].a, main[1].b))
-    return f"{fmt.clean(main[1].what, VALUE)} {a} → {b}{more}"
+    a, b = (fmt.clean(value or "", MAX_VALUE_CHARACTERS) for value in (main[1].a, main[1].b))
+    return f"{fmt.clean(main[1].what, MAX_VALUE_CHARACTERS)} {a} → {b}{more}"
 
 
 def _made(effect: Effect) -> SetupDifference | None:

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-PACKAGE = "_sawtooth_recorder"  # as in `sawtooth run`; the training may have a package `sawtooth` of its own
+PACKAGE = "_sawtooth_recorder"  # As in `sawtooth run`; the training may have a package `sawtooth` of its own.
 
 
 def enter(settings: dict[str, Any]) -> None:

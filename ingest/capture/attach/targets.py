@@ -147,7 +147,6 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
 
 
 def _descendants(pid: int, proc: Path) -> list[Process]:
-    """Return all descendants of a process."""
     parents: dict[int, list[int]] = {}
     for folder in proc.iterdir():
         if folder.name.isdecimal() and (stat := _stat(int(folder.name), proc)) is not None:

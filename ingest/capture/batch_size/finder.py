@@ -31,13 +31,13 @@ from sawtooth.ingest.capture.batch_size.search import BatchSizes, BatchSizeTrial
 from sawtooth.ingest.capture.batch_size.state import TrainingState
 from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.capture.profiler import StepProfiler
-from sawtooth.ingest.loop.batch_rule import RULE
+from sawtooth.ingest.loop.batch_rule import LARGEST_BATCH_SHARE
 from sawtooth.ingest.loop.numbers import significant
 
 Trial = TypeVar("Trial")
 
 WARMUP_STEPS = 2  # The first step loads kernels and chooses algorithms. By the second, the optimizer has allocated its state.
-TIMINGS = 3  # Each size is timed this often. The median is the step time, and the spread is its uncertainty.
+TIMINGS_PER_SIZE = 3  # Each size is timed this often. The median is the step time, and the spread is its uncertainty.
 MAX_SIZE_FACTOR = 1024  # By default, the search stops at this multiple of the example's batch size.
 MAX_STEPS = 500  # A timing has at most this many steps. More steps would not make the median more precise.
 PROFILED_STEPS = 5
@@ -125,7 +125,7 @@ def report_lines(sizes: BatchSizes) -> list[str]:
         return [*rows, f"sawtooth: a batch of {sizes.largest:,} fits. No larger batch was tried."]
     return [
         *rows,
-        f"sawtooth: the largest batch that fits is {sizes.largest:,}. Use {sizes.advised:,} (about {100 * RULE:.0f} %), to leave memory "
+        f"sawtooth: the largest batch that fits is {sizes.largest:,}. Use {sizes.advised:,} (about {100 * LARGEST_BATCH_SHARE:.0f} %), to leave memory "
         "for longer samples, fragmentation and evaluation.",
     ]
 
@@ -197,8 +197,8 @@ class _TrialRunner:
         batch = self._make_batch(size)
         self._steps(batch, WARMUP_STEPS)
         step_s = self._steps(batch, 1)
-        steps = min(max(round(self._seconds / TIMINGS / step_s), 1), MAX_STEPS)
-        timings = sorted(1e3 * self._steps(batch, steps) for _ in range(TIMINGS))
+        steps = min(max(round(self._seconds / TIMINGS_PER_SIZE / step_s), 1), MAX_STEPS)
+        timings = sorted(1e3 * self._steps(batch, steps) for _ in range(TIMINGS_PER_SIZE))
         peak = self._torch.cuda.max_memory_allocated() if self._uses_gpu else None
         return BatchSizeTrial(size, statistics.median(timings), timings[0], timings[-1], self._optimizer_ms(batch), peak)
 

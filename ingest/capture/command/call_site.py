@@ -114,7 +114,6 @@ class CallSites:
 
 
 def _stack(innermost: FrameType) -> list[FrameType]:
-    """Return the frames from ``innermost`` upwards."""
     frames: list[FrameType] = []
     frame: FrameType | None = innermost
     while frame is not None and len(frames) < MAX_FRAMES:

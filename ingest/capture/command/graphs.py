@@ -92,4 +92,4 @@ class Graphs:
             return stack.pop_all().close
 
 
-GRAPHS = process_wide("graphs", Graphs)  # for `sawtooth run`
+GRAPHS = process_wide("graphs", Graphs)  # For `sawtooth run`.

@@ -191,7 +191,7 @@ class Hook:
         memory = self._file("memory", "pickle") if self.settings.memory else None
         trace, options = self._file("trace", "part"), {"with_stack": self.settings.stacks}
         self._profiler = StepProfiler(self._torch, trace, options=options, memory=memory)
-        self._cost.note_begin(after_first=self._torch.cuda.is_available())
+        self._cost.note_begin(uses_gpu=self._torch.cuda.is_available())
 
     def _stop(self, now_ns: int) -> None:
         self._profiling_is_over = self.settings.every <= 0 and self.settings.ranks > 1  # Ranks agree on one profile only.

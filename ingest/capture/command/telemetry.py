@@ -8,7 +8,7 @@ from typing import Any
 
 from sawtooth.ingest.capture import sampler_process
 
-STEP_RATE_FILE = "pace.json"  # the step rate for the Live page
+STEP_RATE_FILE = "pace.json"  # The step rate for the Live page.
 
 
 def start_sampler(folder: Path, push: str | None, name: str, *options: str) -> tuple[Any, list[str]]:

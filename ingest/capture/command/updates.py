@@ -43,4 +43,4 @@ class Updates:
         return watch(engines.DeepSpeedEngine, "_take_model_step", self, patch)
 
 
-UPDATES = process_wide("updates", Updates)  # for `sawtooth run`
+UPDATES = process_wide("updates", Updates)  # For `sawtooth run`.

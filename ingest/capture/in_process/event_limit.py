@@ -46,7 +46,7 @@ def memory_reading(*, uses_gpu: bool) -> Callable[[], int]:
 
     With a GPU, the function reads anonymous memory, which takes 0.02 ms. On a CPU, freed memory stays with the process for a while,
     so anonymous memory grows with the batches. There, the function reads the memory that glibc has allocated. This takes up to 15 ms
-    if memory has 200,000 gaps, which would delay the launches of a profiled step on a GPU.
+    if the heap has 200,000 free blocks, which would delay the launches of a profiled step on a GPU.
     """
     return anonymous_bytes if uses_gpu else _glibc_reading() or anonymous_bytes
 
@@ -75,19 +75,19 @@ def _glibc_reading() -> Callable[[], int] | None:
 class EventLimit:
     """Estimate of the number of events in a profile that begins now.
 
-    With ``after_first``, memory is measured from the end of the first step, because starting CUPTI takes memory as well.
+    With a GPU, memory is measured from the end of the first step, because starting CUPTI takes memory as well.
     """
 
     def __init__(
         self,
         *,
-        after_first: bool = False,
+        uses_gpu: bool = False,
         memory: Callable[[], int] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._memory, self._clock = memory or memory_reading(uses_gpu=after_first), clock
+        self._memory, self._clock = memory or memory_reading(uses_gpu=uses_gpu), clock
         self.steps = 0  # the number of steps that have ended
-        self._unmeasured_steps = int(after_first)  # the number of steps that end before memory is measured
+        self._unmeasured_steps = int(uses_gpu)  # the number of steps that end before memory is measured
         self._first_memory, self._start_s = self._memory(), clock()
         self._step_memory = self._first_memory  # memory at the start of the last whole step
         self._smallest_step = float("inf")  # the number of events of the smallest whole step
@@ -106,7 +106,7 @@ class EventLimit:
         by_smallest_step = MAX_STEP_RATIO * self._smallest_step * (self.steps + 1)
         return min(by_memory, by_time, by_smallest_step)
 
-    def is_reached(self) -> bool:
+    def end_step(self) -> bool:
         """Note the end of a step; return whether a profile with one more step would have more than MAX_EVENTS."""
         self.steps += 1
         memory = self._memory()

@@ -52,12 +52,12 @@ def finish_at_end(*watchers: Any) -> Callable[[], None]:
     Forks of the process write nothing.
     """
     with contextlib.ExitStack() as undo:
-        for each in watchers:
-            atexit.register(each.finish)
-            undo.callback(atexit.unregister, each.finish)
-            undo.callback(call_before_os_exit(each.leave))
+        for watcher in watchers:
+            atexit.register(watcher.finish)
+            undo.callback(atexit.unregister, watcher.finish)
+            undo.callback(call_before_os_exit(watcher.leave))
             if hasattr(os, "register_at_fork"):  # A forked process, such as a loader worker, does not train.
-                os.register_at_fork(after_in_child=each.forget)
+                os.register_at_fork(after_in_child=watcher.forget)
         return undo.pop_all().close
 
 

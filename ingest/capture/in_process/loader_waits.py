@@ -165,4 +165,4 @@ def _source(loader: Any) -> WaitedDataset:
     return WaitedDataset(type(dataset), size, id(dataset))
 
 
-LOADER_WAITS = process_wide("loader_waits", LoaderWaits)  # for `sawtooth run`
+LOADER_WAITS = process_wide("loader_waits", LoaderWaits)  # For `sawtooth run`.

@@ -39,13 +39,13 @@ class ProfileCost:
         self._seconds: list[float] = []  # the duration of the end of each profile
         self._slowed: dict[int, int] = {}  # for each optimizer, the number of next steps that are slowed
 
-    def note_begin(self, after_first: bool) -> None:
-        """Note that a profile began; ``after_first`` as in EventLimit."""
-        self._limit = EventLimit(after_first=after_first)
+    def note_begin(self, uses_gpu: bool) -> None:
+        """Note that a profile began; ``uses_gpu`` as in EventLimit."""
+        self._limit = EventLimit(uses_gpu=uses_gpu)
 
     def must_end(self, step: int) -> bool:
         """Return whether the profile must end after ``step``, because it would have too many events."""
-        full = self._limit.is_reached()
+        full = self._limit.end_step()
         if self._ranks == 1:
             return full
         end = agreed_end(self._folder, step + 1 if full else None)

@@ -45,8 +45,8 @@ class DecisionChecks:
 def agreed_start(folder: Path, index: int, choice: tuple[int, int, float] | None) -> tuple[int, int, int] | None:
     """Return the first step to profile, the number of steps to profile, and the steps per round.
 
-    The result is None until rank 0 has chosen. ``choice`` is rank 0's choice after step ``index``, with which a round begins: the number of
-    steps to profile, the steps per round, and the step time in ns. ``choice`` is None on other ranks, and on rank 0 at all other steps.
+    The result is None until rank 0 has chosen. ``choice`` is rank 0's choice after step ``index``, the first step of a round: the number of
+    steps to profile, the steps per round, and the step time in ns. It is None on other ranks, and on rank 0 at all other steps.
     """
     file = folder / START_FILE
     if choice is not None:

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .inside import TrialState
+    from .trial_state import TrialState
 
 OUT_OF_MEMORY = ("MemoryError", "OutOfMemoryError")
 
 
 def change_arguments(
     owner: Any,
-    inside: TrialState,
+    state: TrialState,
     change: Callable[[Any, dict[str, Any]], list[str]],
     after: Callable[[Any, dict[str, Any]], None] = lambda instance, arguments: None,
 ) -> None:
@@ -37,7 +37,7 @@ def change_arguments(
             original(instance, *positional, **named)  # raises the training's own error
             return
         changed = dict(bound.arguments)
-        slugs: list[str] = inside.quietly(change, instance, changed) or []
+        slugs: list[str] = state.call_safely(change, instance, changed) or []
         if slugs:
             bound.arguments.update(changed)
             try:
@@ -46,11 +46,11 @@ def change_arguments(
                 if type(error).__name__ in OUT_OF_MEMORY:
                     raise
                 for slug in slugs:
-                    inside.notes.note_refusal(slug, f"{owner.__name__} refused it: {error}"[:300])
+                    state.notes.note_refusal(slug, f"{owner.__name__} refused it: {error}"[:300])
                 original(instance, *positional, **named)
         else:
             original(instance, *positional, **named)
-        inside.quietly(after, instance, changed)
+        state.call_safely(after, instance, changed)
 
     owner.__init__ = construct
 

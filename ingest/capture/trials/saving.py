@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .inside import TrialState
+    from .trial_state import TrialState
 
 SAVES = {
     "torch.serialization": ("save", "f"),
@@ -29,7 +29,7 @@ LOADS = {
 }
 
 
-def redirected(path: Any, inside: TrialState) -> str | None:
+def redirected(path: Any, state: TrialState) -> str | None:
     """Return the path of a file in the trial's folder for checkpoints.
 
     The result is None for an object that is not a path, and for a file in the trial's own copy of the training's folder.
@@ -37,19 +37,19 @@ def redirected(path: Any, inside: TrialState) -> str | None:
     if not isinstance(path, (str, os.PathLike)):
         return None
     absolute = os.path.abspath(os.fspath(path))  # noqa: PTH100 - a name with .. must not leave the folder
-    if any(absolute.startswith(folder + os.sep) for folder in inside.settings.private):
+    if any(absolute.startswith(folder + os.sep) for folder in state.settings.private):
         return None
-    return os.path.join(inside.settings.saves, absolute.lstrip(os.sep).replace(":", "_"))  # noqa: PTH118
+    return os.path.join(state.settings.saves, absolute.lstrip(os.sep).replace(":", "_"))  # noqa: PTH118
 
 
-def _watch(module: ModuleType, inside: TrialState) -> None:
-    for table, choose in ((SAVES, _to_save), (LOADS, _to_load)):
+def _patch(module: ModuleType, state: TrialState) -> None:
+    for table, new_path_of in ((SAVES, _to_save), (LOADS, _to_load)):
         if module.__name__ in table:
-            _watch_function(module, *table[module.__name__], choose, inside)
+            _patch_function(module, *table[module.__name__], new_path_of, state)
 
 
-def _watch_function(
-    module: ModuleType, name: str, argument: str, choose: Callable[[Any, TrialState], str | None], inside: TrialState
+def _patch_function(
+    module: ModuleType, name: str, argument: str, new_path_of: Callable[[Any, TrialState], str | None], state: TrialState
 ) -> None:
     original = getattr(module, name)
     signature = inspect.signature(original)
@@ -60,25 +60,25 @@ def _watch_function(
             bound = signature.bind(*arguments, **named)
         except TypeError:
             return original(*arguments, **named)  # raises the training's own error
-        place = inside.quietly(choose, bound.arguments.get(argument), inside)
-        if place is not None:
-            bound.arguments[argument] = place
+        new_path = state.call_safely(new_path_of, bound.arguments.get(argument), state)
+        if new_path is not None:
+            bound.arguments[argument] = new_path
         return original(*bound.args, **bound.kwargs)
 
     setattr(module, name, redirect)
 
 
-def _to_save(path: Any, inside: TrialState) -> str | None:
-    place = redirected(path, inside)
-    if place is not None:
-        inside.guard.check(path, "torch.save")
-        os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
-    return place
+def _to_save(path: Any, state: TrialState) -> str | None:
+    new_path = redirected(path, state)
+    if new_path is not None:
+        state.guard.check(path, "torch.save")
+        os.makedirs(os.path.dirname(new_path), exist_ok=True)  # noqa: PTH103, PTH120
+    return new_path
 
 
-def _to_load(path: Any, inside: TrialState) -> str | None:
-    place = redirected(path, inside)
-    return place if place is not None and os.path.exists(place) else None  # noqa: PTH110
+def _to_load(path: Any, state: TrialState) -> str | None:
+    new_path = redirected(path, state)
+    return new_path if new_path is not None and os.path.exists(new_path) else None  # noqa: PTH110
 
 
-WATCHED = dict.fromkeys({**SAVES, **LOADS}, _watch)
+PATCHES = dict.fromkeys({**SAVES, **LOADS}, _patch)

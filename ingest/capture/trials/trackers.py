@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .saving import redirected
 
 if TYPE_CHECKING:
-    from .inside import TrialState
+    from .trial_state import TrialState
 
 MLFLOW = "MLFLOW_TRACKING_URI"
 TRACKERS = {
@@ -42,7 +42,7 @@ def tracker_variables(folder: Path) -> dict[str, str]:
     return {**TRACKERS, **{name: str(folder / path) for name, path in FOLDER_VARIABLES.items()}}
 
 
-def _replace_argument(owner: Any, function: str, argument: str, value: Callable[[Any], Any], inside: TrialState) -> None:
+def _replace_argument(owner: Any, function: str, argument: str, value: Callable[[Any], Any], state: TrialState) -> None:
     """Patch ``owner.function`` so that ``argument`` becomes ``value(argument)``, unless the value is None."""
     original = getattr(owner, function)
     signature = inspect.signature(original)
@@ -54,7 +54,7 @@ def _replace_argument(owner: Any, function: str, argument: str, value: Callable[
         except TypeError:
             return original(*arguments, **named)  # raises the training's own error
         bound.apply_defaults()
-        replacement = inside.quietly(value, bound.arguments.get(argument))
+        replacement = state.call_safely(value, bound.arguments.get(argument))
         if replacement is not None:
             bound.arguments[argument] = replacement
         return original(*bound.args, **bound.kwargs)
@@ -62,27 +62,27 @@ def _replace_argument(owner: Any, function: str, argument: str, value: Callable[
     setattr(owner, function, replaced)
 
 
-def _watch_wandb(module: ModuleType, inside: TrialState) -> None:
-    _replace_argument(module, "init", "mode", lambda mode: mode if mode == "disabled" else "offline", inside)
+def _patch_wandb(module: ModuleType, state: TrialState) -> None:
+    _replace_argument(module, "init", "mode", lambda mode: mode if mode == "disabled" else "offline", state)
 
 
-def _watch_mlflow(module: ModuleType, inside: TrialState) -> None:
-    _replace_argument(module, "set_tracking_uri", "uri", lambda _: os.environ[MLFLOW], inside)
+def _patch_mlflow(module: ModuleType, state: TrialState) -> None:
+    _replace_argument(module, "set_tracking_uri", "uri", lambda _: os.environ[MLFLOW], state)
 
 
-def _watch_mlflow_client(module: ModuleType, inside: TrialState) -> None:
-    _replace_argument(module.MlflowClient, "__init__", "tracking_uri", lambda _: os.environ[MLFLOW], inside)
+def _patch_mlflow_client(module: ModuleType, state: TrialState) -> None:
+    _replace_argument(module.MlflowClient, "__init__", "tracking_uri", lambda _: os.environ[MLFLOW], state)
 
 
-def _watch_tensorboard(module: ModuleType, inside: TrialState) -> None:
+def _patch_tensorboard(module: ModuleType, state: TrialState) -> None:
     name = next(name for name in ("log_dir", "logdir") if name in inspect.signature(module.FileWriter.__init__).parameters)
-    _replace_argument(module.FileWriter, "__init__", name, lambda folder: redirected(folder, inside), inside)
+    _replace_argument(module.FileWriter, "__init__", name, lambda folder: redirected(folder, state), state)
 
 
-WATCHED = {
-    "wandb": _watch_wandb,
-    "mlflow": _watch_mlflow,
-    "mlflow.tracking.client": _watch_mlflow_client,
-    "torch.utils.tensorboard.writer": _watch_tensorboard,
-    "tensorboardX.writer": _watch_tensorboard,
+PATCHES = {
+    "wandb": _patch_wandb,
+    "mlflow": _patch_mlflow,
+    "mlflow.tracking.client": _patch_mlflow_client,
+    "torch.utils.tensorboard.writer": _patch_tensorboard,
+    "tensorboardX.writer": _patch_tensorboard,
 }

@@ -39,9 +39,9 @@ class DriverLostError(Exception):
 
 @dataclass
 class NvmlReading:
-    """Readings of one tick: a row per device (None if lost), buffers, processes, failures and events.
+    """Readings of one tick: a row per device (None if lost), and lists of other records.
 
-    ``nvml_ns`` is the time that the NVML calls took.
+    ``series`` has the new samples of the driver's buffers. ``nvml_ns`` is the time that the NVML calls took.
     """
 
     rows: list[list[Value] | None]
@@ -131,17 +131,17 @@ class NvmlDriver:
         reading.nvml_ns = self.clock.monotonic_ns() - started
         return reading
 
-    def retry_lost(self, now_m: int) -> list[dict[str, Any]]:
+    def retry_lost(self, now_ns: int) -> list[dict[str, Any]]:
         """Try to reopen the lost GPUs that are due; return ``gpu_back`` events.
 
         A GPU's wait for the next attempt doubles with each attempt.
         """
-        due = [gpu for gpu in self.gpus if gpu.lost and now_m >= gpu.retry_m]
+        due = [gpu for gpu in self.gpus if gpu.lost and now_ns >= gpu.retry_at_ns]
         if not due:
             return []
         for gpu in due:
             gpu.retry_ns = min(2 * gpu.retry_ns, RETRY_LONGEST_NS)
-            gpu.retry_m = now_m + gpu.retry_ns
+            gpu.retry_at_ns = now_ns + gpu.retry_ns
         self.reopen()
         return [{"e": "gpu_back", "device": gpu.device, "uuid": gpu.uuid} for gpu in due if not gpu.lost]
 
@@ -164,27 +164,27 @@ class NvmlDriver:
             new = present.get(uuid)
             gpu.lost = new is None
             if new is not None:
-                new.device, new.retry_m, new.retry_ns = gpu.device, gpu.retry_m, gpu.retry_ns
+                new.device, new.retry_at_ns, new.retry_ns = gpu.device, gpu.retry_at_ns, gpu.retry_ns
                 if not self._probe.alive(new):
                     new.lost = True
                 self.gpus[gpu.device] = new
 
-    def _read_gpu(self, gpu: SampledGpu, now_m: int, reading: NvmlReading) -> list[Value] | None:
+    def _read_gpu(self, gpu: SampledGpu, now_ns: int, reading: NvmlReading) -> list[Value] | None:
         values: dict[str, Value] = {}
         try:
-            for active in gpu.sources:
-                if self.every_tick or now_m >= active.due_m:
-                    self._read_source(gpu, active, now_m, values, reading)
-            for active in gpu.buffers:
-                if now_m >= active.due_m:
-                    self._read_buffer(gpu, active, now_m, reading)
+            for scheduled in gpu.sources:
+                if self.every_tick or now_ns >= scheduled.due_ns:
+                    self._read_source(gpu, scheduled, now_ns, values, reading)
+            for scheduled in gpu.buffers:
+                if now_ns >= scheduled.due_ns:
+                    self._read_buffer(gpu, scheduled, now_ns, reading)
             if gpu.gpm is not None:
-                self._read_gpm(gpu, gpu.gpm, now_m, values, reading)
+                self._read_gpm(gpu, gpu.gpm, now_ns, values, reading)
         except self.nvml.NVMLError as error:
             if error.value in DRIVER_CODES:
                 raise DriverLostError(error.value, str(error)) from None
             gpu.lost, gpu.retry_ns = True, RETRY_FIRST_NS
-            gpu.retry_m = now_m + gpu.retry_ns
+            gpu.retry_at_ns = now_ns + gpu.retry_ns
             reading.events.append(
                 {"e": "gpu_lost", "device": gpu.device, "uuid": gpu.uuid, "code": error.value, "reason": str(error)}
             )
@@ -192,47 +192,47 @@ class NvmlDriver:
         return [values.get(column) for column in COLUMNS]
 
     def _read_source(
-        self, gpu: SampledGpu, active: ScheduledRead, now_m: int, values: dict[str, Value], reading: NvmlReading
+        self, gpu: SampledGpu, scheduled: ScheduledRead, now_ns: int, values: dict[str, Value], reading: NvmlReading
     ) -> None:
-        source = active.what
+        source = scheduled.source
         assert isinstance(source, NvmlCall)
         started = self.clock.monotonic_ns()
         try:
             values.update(zip(source.columns, source.read(self.nvml, gpu.handle), strict=True))
         except self.nvml.NVMLError as error:
             self._note_failure(error, gpu, source.columns[0], reading)
-        active.spent(now_m, self.clock.monotonic_ns() - started, gpu.stretch)
+        scheduled.record_cost(now_ns, self.clock.monotonic_ns() - started, gpu.period_factor)
 
     def _note_failure(self, error: Any, gpu: SampledGpu, column: str, reading: NvmlReading) -> None:
         if error.value in DRIVER_CODES or error.value in LOST_CODES:
             raise error
         reading.failures.append([gpu.device, column, error.value])
 
-    def _read_buffer(self, gpu: SampledGpu, active: ScheduledRead, now_m: int, reading: NvmlReading) -> None:
-        buffer = active.what
+    def _read_buffer(self, gpu: SampledGpu, scheduled: ScheduledRead, now_ns: int, reading: NvmlReading) -> None:
+        buffer = scheduled.source
         assert isinstance(buffer, Buffer)
         started = self.clock.monotonic_ns()
         try:
-            kind, samples = self.nvml.nvmlDeviceGetSamples(gpu.handle, buffer.sampling_type, active.last_us)
+            kind, samples = self.nvml.nvmlDeviceGetSamples(gpu.handle, buffer.sampling_type, scheduled.last_us)
         except self.nvml.NVMLError as error:
             if error.value not in (NOT_FOUND, NO_DATA):  # These codes mean that the buffer has no new samples.
                 self._note_failure(error, gpu, buffer.column, reading)
         else:
-            first = active.last_us == 0  # The first read also returns samples from before this session.
+            first = scheduled.last_us == 0  # The first read also returns samples from before this session.
             new_samples = sorted(
-                (sample for sample in samples if sample.timeStamp > active.last_us), key=lambda sample: sample.timeStamp
+                (sample for sample in samples if sample.timeStamp > scheduled.last_us), key=lambda sample: sample.timeStamp
             )
             if new_samples:
-                active.last_us = new_samples[-1].timeStamp
+                scheduled.last_us = new_samples[-1].timeStamp
             if new_samples and not first:
                 times = [sample.timeStamp for sample in new_samples]
                 values = [round(typed_value(kind, sample.sampleValue) * buffer.scale, 3) for sample in new_samples]
                 reading.series.append([gpu.device, buffer.column, times, values])
-        active.spent(now_m, self.clock.monotonic_ns() - started, gpu.stretch)
+        scheduled.record_cost(now_ns, self.clock.monotonic_ns() - started, gpu.period_factor)
 
-    def _read_gpm(self, gpu: SampledGpu, gpm: GpmReader, now_m: int, values: dict[str, Value], reading: NvmlReading) -> None:
+    def _read_gpm(self, gpu: SampledGpu, gpm: GpmReader, now_ns: int, values: dict[str, Value], reading: NvmlReading) -> None:
         try:
-            readings, absent = gpm.read(now_m)
+            readings, absent = gpm.read(now_ns)
         except self.nvml.NVMLError as error:
             self._note_failure(error, gpu, GPM[0].column, reading)
             return

@@ -36,10 +36,10 @@ class _Group:
 
     metrics: list[GpmMetric]
     samples: tuple[Any, Any]
-    read_m: int = 0  # the monotonic time of the last read
+    read_at_ns: int = 0  # the monotonic time of the last read
     cost_ns: float = 0.0
 
-    def spent(self, cost_ns: int) -> None:
+    def record_cost(self, cost_ns: int) -> None:
         self.cost_ns = running_mean(self.cost_ns, cost_ns)
 
 
@@ -80,14 +80,14 @@ class GpmReader:
                 except self.nvml.NVMLError:
                     continue
 
-    def read(self, now_m: int) -> tuple[dict[str, float | None], list[GpmMetric]]:
+    def read(self, now_ns: int) -> tuple[dict[str, float | None], list[GpmMetric]]:
         """Return the values of all due groups, and the metrics that this GPU lacks. Raises NVMLError."""
         values: dict[str, float | None] = {}
         absent: list[GpmMetric] = []
         for index, group in enumerate(self.groups):
             period = WINDOW_NS if index == 0 else self._rest_period_ns() - WINDOW_NS // 2
-            if now_m - group.read_m >= period and group.metrics:
-                absent += self._read_group(group, now_m, values)
+            if now_ns - group.read_at_ns >= period and group.metrics:
+                absent += self._read_group(group, now_ns, values)
         return values, absent
 
     def cost_per_ns(self, tick_ns: int) -> float:
@@ -113,7 +113,7 @@ class GpmReader:
         else:
             self.nvml.nvmlGpmMigSampleGet(self.handle, self.instance, sample)
 
-    def _read_group(self, group: _Group, now_m: int, values: dict[str, float | None]) -> list[GpmMetric]:
+    def _read_group(self, group: _Group, now_ns: int, values: dict[str, float | None]) -> list[GpmMetric]:
         started = self.clock.monotonic_ns()
         before, after = group.samples
         self._take(after)
@@ -123,7 +123,7 @@ class GpmReader:
         for index, metric in enumerate(group.metrics):
             request.metrics[index].metricId = metric.metric_id
         self.nvml.nvmlGpmMetricsGet(request)
-        group.samples, group.read_m = (after, before), now_m
+        group.samples, group.read_at_ns = (after, before), now_ns
         absent = []
         for index, metric in enumerate(group.metrics):
             code = request.metrics[index].nvmlReturn
@@ -132,5 +132,5 @@ class GpmReader:
             elif code == NOT_SUPPORTED:
                 absent.append(metric)
         group.metrics = [metric for metric in group.metrics if metric not in absent]
-        group.spent(self.clock.monotonic_ns() - started)
+        group.record_cost(self.clock.monotonic_ns() - started)
         return absent

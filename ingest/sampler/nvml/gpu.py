@@ -20,20 +20,20 @@ RETRY_FIRST_NS, RETRY_LONGEST_NS = 10**9, 60 * 10**9  # First and longest wait b
 class ScheduledRead:
     """A source or buffer that worked when it was probed, with its cost and its next due time."""
 
-    what: NvmlCall | Buffer
-    due_m: int = 0
+    source: NvmlCall | Buffer
+    due_ns: int = 0
     cost_ns: float = 0.0
     last_us: int = 0
 
-    def spent(self, now_m: int, cost_ns: int, stretch: float) -> None:
+    def record_cost(self, now_ns: int, cost_ns: int, period_factor: float) -> None:
         """Note the cost of a call, and set the time of the next call."""
         self.cost_ns = running_mean(self.cost_ns, cost_ns)
-        self.due_m = now_m + int(self.period_ns(stretch)) - JITTER_NS
+        self.due_ns = now_ns + int(self.period_ns(period_factor)) - JITTER_NS
 
-    def period_ns(self, stretch: float) -> float:
+    def period_ns(self, period_factor: float) -> float:
         """Return the time between calls."""
-        nominal = max(self.what.period_s * 1e9, self.cost_ns / SLOW_SHARE if self.what.period_s >= 1 else 0)
-        return min(nominal * stretch, max(self.what.longest_period_s, self.what.period_s) * 1e9)
+        nominal = max(self.source.period_s * 1e9, self.cost_ns / SLOW_SHARE if self.source.period_s >= 1 else 0)
+        return min(nominal * period_factor, max(self.source.longest_period_s, self.source.period_s) * 1e9)
 
 
 @dataclass
@@ -52,30 +52,34 @@ class SampledGpu:
     sources: list[ScheduledRead] = field(default_factory=list)
     buffers: list[ScheduledRead] = field(default_factory=list)
     gpm: GpmReader | None = None
-    stretch: float = 1.0  # Factor on the periods of all calls except GPM, to stay within NVML_SHARE.
+    period_factor: float = 1.0  # Factor on the periods of all calls except GPM, to stay within NVML_SHARE.
     parent: Any = None  # Handle of the physical GPU, for a MIG instance.
     instance: int | None = None  # GPU instance id, for a MIG instance.
     lost: bool = False
-    retry_m: int = 0
+    retry_at_ns: int = 0
     retry_ns: int = RETRY_FIRST_NS
 
     def plan(self, tick_ns: int, slower: float) -> None:
-        """Choose the stretch so that all calls stay within NVML_SHARE, and multiply the stretch by ``slower``.
+        """Choose the period factor so that all calls stay within NVML_SHARE, and multiply it by ``slower``.
 
         GPM has priority, because it shows the sawtooth. The other calls share the remaining time.
         """
         gpm_share = self.gpm.cost_per_ns(tick_ns) if self.gpm is not None else 0.0
-        calls_share = sum(active.cost_ns / active.period_ns(1.0) for active in (*self.sources, *self.buffers))
+        calls_share = sum(scheduled.cost_ns / scheduled.period_ns(1.0) for scheduled in (*self.sources, *self.buffers))
         allowed_share = max(NVML_SHARE - gpm_share, RESERVED_SHARE * NVML_SHARE)
-        self.stretch = slower * max(1.0, calls_share / allowed_share)
+        self.period_factor = slower * max(1.0, calls_share / allowed_share)
 
     def costs(self) -> dict[str, list[float]]:
         """Return for each column the milliseconds per call and the seconds between two calls."""
-        sources = {active.what.columns[0]: active for active in self.sources if isinstance(active.what, NvmlCall)}
-        sources |= {f"{active.what.column} buffer": active for active in self.buffers if isinstance(active.what, Buffer)}
+        sources = {
+            scheduled.source.columns[0]: scheduled for scheduled in self.sources if isinstance(scheduled.source, NvmlCall)
+        }
+        sources |= {
+            f"{scheduled.source.column} buffer": scheduled for scheduled in self.buffers if isinstance(scheduled.source, Buffer)
+        }
         costs = {
-            name: [round(active.cost_ns / 1e6, 3), round(active.period_ns(self.stretch) / 1e9, 3)]
-            for name, active in sources.items()
+            name: [round(scheduled.cost_ns / 1e6, 3), round(scheduled.period_ns(self.period_factor) / 1e9, 3)]
+            for name, scheduled in sources.items()
         }
         return costs | (self.gpm.costs() if self.gpm is not None else {})
 

@@ -69,7 +69,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     if len(log.timestamps) < 2:
         sentence = "This is nvidia-smi's human-readable output of one moment. Record a series with nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw --format=csv -lms 100 -f smi.csv."
         raise SourceError("E-TYPE", sentence)
-    log.times.finish()
+    log.parser.finish()
     return log.table.telemetry()
 
 
@@ -110,21 +110,21 @@ class _Log:
 
     def __init__(self) -> None:
         self.table = SampleTable()
-        self.times = Timestamps(self.table)
+        self.parser = Timestamps(self.table)
         self.timestamps: set[int] = set()
         self._buses: dict[str, int] = {}
         self._device: int | None = None
-        self._stamp: int | None = None
+        self._timestamp_ns: int | None = None
         self._values: dict[str, float] = {}
         self._errors: dict[str, float] = {}
         self._mask: int | None = None
 
     def add(self, path: ElementPath, value: str) -> None:
-        """Add one value."""
+        """Add the value of one element."""
         name = path[-1]
         if name == "timestamp":
             self.finish_gpu()
-            self._stamp = self.times.ns(value)
+            self._timestamp_ns = self.parser.ns(value)
         elif path == ("gpu",):
             self.finish_gpu()
             self._device = self._buses.setdefault(value, len(self._buses))
@@ -161,7 +161,7 @@ class _Log:
 
     def finish_gpu(self) -> None:
         """Store the values of the GPU that is being read."""
-        if self._device is not None and self._stamp is not None:
+        if self._device is not None and self._timestamp_ns is not None:
             values: dict[str, float | None] = {}
             for field, (column, _) in FIELDS.items():
                 if field in self._values and column not in values:
@@ -169,8 +169,8 @@ class _Log:
             if self._mask is not None:
                 values["clock_event_mask"] = self._mask
             values |= {f"ecc_{kind}_count": count for kind, count in self._errors.items()}
-            self.table.add(self._device, self._stamp, values)
-            self.timestamps.add(self._stamp)
+            self.table.add(self._device, self._timestamp_ns, values)
+            self.timestamps.add(self._timestamp_ns)
         self._device, self._mask, self._values, self._errors = None, None, {}, {}
 
 

@@ -13,7 +13,7 @@ from sawtooth.ingest.telemetry.values import UNITS
 NAME = "nvidia-smi tables"
 COLUMNS = ["util_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "power_limit_w", "temp_c"]
 MIN_TABLES = 2  # A single table is not a series.
-_BANNER = re.compile(rb"(?:\||\xe2\x94\x82) (?:NVIDIA-SMI|NVITOP) \d+")  # nvitop draws boxes with U+2502.
+_BANNER = re.compile(rb"(?:\||\xe2\x94\x82) (?:NVIDIA-SMI|NVITOP) \d+")  # Nvitop draws boxes with U+2502.
 _GPU = re.compile(r"\|\s+(\d+)\s+(\S.*?)\s+(?:On|Off|N/A)\s*\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f:.]+)\s")
 _MEMORY = re.compile(r"([\d.]+)([KMG])iB\s*/\s*([\d.]+)([KMG])iB")
 _POWER = re.compile(r"(\d+|N/A)W?\s*/\s*(\d+|N/A)W?\s*\|")

@@ -83,7 +83,6 @@ def _is_sample(record: dict[str, Any]) -> bool:
 
 
 def _add_host(host: SampleTable, record: dict[str, Any]) -> None:
-    """Add a line about the host."""
     time_ns = _number(record.get("t_ns"))
     if time_ns is not None:
         host.add_host(int(time_ns), {column: _number(value) for column, value in record["machine"].items()})

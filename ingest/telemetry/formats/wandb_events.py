@@ -23,7 +23,7 @@ _KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:
 _SIGNATURE = re.compile(rb'(?:^|[",{\[ /.-])(?:system[./])?gpu\.(?:process\.)?\d+\.\w+')
 TIME_KEYS = ("_timestamp", "timestamp")
 RELATIVE_KEYS = ("_runtime", "Relative Time (Process)", "Relative Time (Wall)")
-THINNED_ROWS = 500  # history() returns at most this many rows by default.
+THINNED_ROWS = 500  # History() returns at most this many rows by default.
 MAX_RATIO = 1.5  # Larger values are percentages. Ratios exceed 1 only by rounding.
 
 

@@ -152,11 +152,13 @@ def facts(trace: TorchTrace, damage: list[str]) -> Facts:
 
 def _no_usable_event_error(trace: TorchTrace) -> SourceError:
     """Return the error for a trace whose events are all of other kinds, or have no times."""
-    timeless = ", ".join(f"{what} ({count:,})" for key, what in TIME_FAULTS.items() if (count := trace.document.notes[key]))
-    if timeless:
-        return SourceError("E-NOEV", f"No event has valid times. They have {timeless}. Record the trace again.")
-    if (refused := other_profiler(trace.process_names.values(), trace.other)) is not None:
-        return refused
+    without_times = ", ".join(
+        f"{what} ({count:,})" for key, what in TIME_FAULTS.items() if (count := trace.document.notes[key])
+    )
+    if without_times:
+        return SourceError("E-NOEV", f"No event has valid times. They have {without_times}. Record the trace again.")
+    if (error := other_profiler(trace.process_names.values(), trace.other)) is not None:
+        return error
     kinds = ", ".join(f"{key.strip() or 'no category'} ({count:,})" for key, count in trace.other.most_common(4))
     content = kinds or "only names of processes and threads"
     sentence = f"The file has no event of a kind that torch.profiler writes, but {content}. Add a torch.profiler trace."
@@ -187,7 +189,7 @@ def diagnostics(trace: TorchTrace) -> Iterator[ImportDiagnostic]:
         severity, sentence = SENTENCES[key]
         example = document.examples.get(key, "")[:EXAMPLE_BYTES] or None
         yield ImportDiagnostic(key, severity, sentence, count, example)
-    for key, count in sorted((+trace.other).items()):
+    for key, count in sorted((+trace.other).items()):  # ``+`` drops counts of 0.
         sentence = f"{event_name(key)} are not stored, because no screen uses them."
         yield ImportDiagnostic(f"not_stored_{key.replace(' ', '_')[:60]}", "info", sentence, count)
 
@@ -234,7 +236,6 @@ def shape_columns(shapes: dict[tuple[bytes, bytes], int]) -> dict[str, NDArray[n
 
 
 def _recording_columns(trace: TorchTrace) -> dict[str, Any]:
-    """Return the facts of the trace as columns of table ``recording``."""
     metadata = trace.document.metadata
     job = metadata.get("distributedInfo")
     job = job if isinstance(job, dict) else {}

@@ -136,7 +136,6 @@ class OperatorArguments:
         return signatures, INPUTS_REMOVED.join([first, *[rest for _, _, rest in parts]])
 
     def _general_columns(self, events: list[Event], calls: list[CollectiveArgs]) -> Columns:
-        """Return the columns of events with any arguments."""
         text = text_of(events)
         signature = extra = no_ids(len(events))
         has_extras = EXTRA_PATTERN.search(text) is not None

@@ -29,7 +29,8 @@ from sawtooth.ingest.trace.torch_json.text.events import BRACKETS, decode_block,
 from sawtooth.installation import IMPORT_ROOT
 
 SLOT_BYTES = 6 << 20  # A slot has room for a block of 1 MB plus the longest event, and for their columns.
-SLOTS = 4  # Blocks in a worker's file. While one is processed, others wait, so the worker has work if the parent is busy.
+# Blocks in a worker's file. While one is processed, others wait, so the worker has work if the parent is busy.
+BLOCKS_PER_WORKER = 4
 # Blocks per worker that wait to be merged in file order. While a worker starts, the parent processes up to thirty.
 MAX_WAITING = 40
 MAX_WORKERS = 3  # More workers would wait for the parent, which decompresses, hashes and stores.
@@ -54,7 +55,7 @@ def serve(descriptor: int, name_length: int) -> None:
     """Run a worker: process the blocks announced on standard input until it closes."""
     gc.disable()
     sorter = BlockSorter(name_length)
-    with mmap.mmap(descriptor, SLOTS * SLOT_BYTES) as shared:
+    with mmap.mmap(descriptor, BLOCKS_PER_WORKER * SLOT_BYTES) as shared:
         while header := sys.stdin.buffer.read(HEADER.size):
             slot, size = HEADER.unpack(header)
             if size == RESET_SIZE:
@@ -80,11 +81,11 @@ class DecodeProcess:
 
     def __init__(self, folder: Path, name_length: int) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  (closed by close)
-        self._file.truncate(SLOTS * SLOT_BYTES)
+        self._file.truncate(BLOCKS_PER_WORKER * SLOT_BYTES)
         if hasattr(os, "posix_fallocate"):
             # On a full disk, the first write to a page without reserved space would kill the process.
-            os.posix_fallocate(self._file.fileno(), 0, SLOTS * SLOT_BYTES)
-        self._shared = mmap.mmap(self._file.fileno(), SLOTS * SLOT_BYTES)
+            os.posix_fallocate(self._file.fileno(), 0, BLOCKS_PER_WORKER * SLOT_BYTES)
+        self._shared = mmap.mmap(self._file.fileno(), BLOCKS_PER_WORKER * SLOT_BYTES)
         root = str(IMPORT_ROOT)
         self._process = subprocess.Popen(
             [sys.executable, "-c", START_CODE, root, str(self._file.fileno()), str(name_length)],
@@ -98,7 +99,7 @@ class DecodeProcess:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin, self._process.stdout
         self.id_mapping = IdMapping()
-        self.free = deque(range(SLOTS))
+        self.free = deque(range(BLOCKS_PER_WORKER))
 
     def send(self, block: memoryview) -> None:
         """Send ``block`` to the worker, which must have a free slot.
@@ -172,7 +173,7 @@ class ParallelReader:
         while True:
             if self._failures < MAX_FAILURES:
                 yield from self._blocks()
-            events = self._document.step()
+            events = self._document.next_events()
             if events is None:
                 break
             self._sorter.add(events)

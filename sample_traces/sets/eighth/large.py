@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class ParallelBlock(nn.Module):
-    """Multi-query attention parallel to the perceptron, after one norm, as in code models."""
+    """Multi-query attention parallel to the MLP, after one norm, as in code models."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()

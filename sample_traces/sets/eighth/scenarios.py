@@ -1,4 +1,4 @@
-"""Scenarios of the eighth set: loops of an engine with hooks, with one slow habit each or none."""
+"""Scenarios of the eighth set: loops of an engine with hooks, with one common mistake each or none."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 
 class ReducedAttention(nn.Module):
-    """Attention to a downscaled picture, as in a pyramid vision transformer; fused or unfused."""
+    """Attention to a downscaled image, as in a pyramid vision transformer; fused or unfused."""
 
-    def __init__(self, width: int, heads: int, smaller: int, fused: bool) -> None:
+    def __init__(self, width: int, heads: int, reduction: int, fused: bool) -> None:
         super().__init__()
         self.heads, self.fused = heads, fused
         self.q, self.kv, self.out = nn.Linear(width, width), nn.Linear(width, 2 * width), nn.Linear(width, width)
-        self.reduce = nn.Conv2d(width, width, smaller, smaller) if smaller > 1 else None
+        self.reduce = nn.Conv2d(width, width, reduction, reduction) if reduction > 1 else None
         self.norm = nn.LayerNorm(width)
 
     def forward(self, x: Tensor, side: int) -> Tensor:
@@ -33,12 +33,12 @@ class ReducedAttention(nn.Module):
 
 
 class PyramidBlock(nn.Module):
-    """Attention, then a perceptron that contains a depthwise convolution."""
+    """Attention, then an MLP that contains a depthwise convolution."""
 
-    def __init__(self, width: int, heads: int, smaller: int, fused: bool) -> None:
+    def __init__(self, width: int, heads: int, reduction: int, fused: bool) -> None:
         super().__init__()
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = ReducedAttention(width, heads, smaller, fused)
+        self.attention = ReducedAttention(width, heads, reduction, fused)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
         self.deep = nn.Conv2d(4 * width, 4 * width, 3, 1, 1, groups=4 * width)
 
@@ -61,8 +61,8 @@ class Pyramid(nn.Module):
             for a, b in zip((3, *widths), widths, strict=False)
         )
         self.stages = nn.ModuleList(
-            nn.ModuleList(PyramidBlock(width, width // 64, smaller, fused) for _ in range(depth))
-            for width, smaller in zip(widths, (4, 2, 1, 1), strict=True)
+            nn.ModuleList(PyramidBlock(width, width // 64, reduction, fused) for _ in range(depth))
+            for width, reduction in zip(widths, (4, 2, 1, 1), strict=True)
         )
         self.joins = nn.ModuleList(nn.Linear(width, 256) for width in widths)
         self.head = nn.Sequential(

@@ -1,4 +1,4 @@
-"""Models of the sample recordings: a GPT, a bottleneck ResNet and a small multilayer perceptron.
+"""Models of the sample recordings: a GPT, a bottleneck ResNet and a small MLP.
 
 They are plain PyTorch, so that every operator of a recording can be found in this code.
 """
@@ -99,12 +99,12 @@ class Gpt(nn.Module):
         super().__init__()
         self.shape = shape
         self.recompute = False
-        self.kept: list[Tensor] | None = None  # The list that keeps the logits of every step, if any.
-        self.tokens, self.places = nn.Embedding(shape.vocab, shape.width), nn.Embedding(shape.seq, shape.width)
+        self.stored_logits: list[Tensor] | None = None  # Logits of all steps; None: not stored.
+        self.tokens, self.positions = nn.Embedding(shape.vocab, shape.width), nn.Embedding(shape.seq, shape.width)
         self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocab, bias=False)
-        for table in (self.tokens, self.places):
+        for table in (self.tokens, self.positions):
             nn.init.normal_(table.weight, std=0.02)
         self.head.weight = self.tokens.weight
         self.causal: Tensor
@@ -113,13 +113,13 @@ class Gpt(nn.Module):
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         """Return the scalar loss; `tokens` and `targets` are (batch, seq) int64."""
         seq = tokens.shape[1]
-        x = self.tokens(tokens) + self.places.weight[:seq]
+        x = self.tokens(tokens) + self.positions.weight[:seq]
         bias = self.causal[:seq, :seq] if self.shape.attention == "math" else None
         for block in self.blocks:
             x = checkpoint(block, x, bias, use_reentrant=False) if self.recompute else block(x, bias)
         logits = self.head(self.norm(x))
-        if self.kept is not None:
-            self.kept.append(logits.detach())
+        if self.stored_logits is not None:
+            self.stored_logits.append(logits.detach())
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
 

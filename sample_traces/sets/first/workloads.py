@@ -62,7 +62,7 @@ def gpt(
     """
     autocast = set_precision(precision)
     model = Gpt(shape).to(DEVICE)
-    model.recompute, model.kept = recompute, [] if keep_logits else None
+    model.recompute, model.stored_logits = recompute, [] if keep_logits else None
     adam = make_adam(model, optimizer)
     if shape.mask_on == "cpu":
         torch.set_num_threads(1)  # One thread builds the masks, because this is steadier than sixteen threads.
@@ -236,7 +236,7 @@ def perceptron(
     compiled: bool = False,
     rows: tuple[int, ...] = (),
 ) -> Workload:
-    """Return regression of a multilayer perceptron on data that is already on the GPU.
+    """Return regression of an MLP on data that is already on the GPU.
 
     `graph` replays the step as one CUDA graph. `compiled` steps take two batches of each size in `rows`, one after the other.
     """

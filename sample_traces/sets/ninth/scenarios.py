@@ -1,4 +1,4 @@
-"""Scenarios of the ninth set: complete training scripts, with one slow habit or none."""
+"""Scenarios of the ninth set: complete training scripts, with one common mistake or none."""
 
 from __future__ import annotations
 

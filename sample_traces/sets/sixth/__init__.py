@@ -1,4 +1,4 @@
-"""Loops with habits that often slow training down."""
+"""Loops with common mistakes that slow training down."""
 
 from sawtooth.sample_traces.sets.sixth.scenarios import SCENARIOS
 

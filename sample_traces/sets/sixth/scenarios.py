@@ -1,6 +1,6 @@
-"""Scenarios of the sixth set: loops of new models with common slow habits; pairs differ in one change.
+"""Scenarios of the sixth set: loops of new models, in pairs that differ in one change.
 
-They were recorded on an H200 when the analysis was complete (`record.py --set sixth`). `docs/evidence/accuracy.md` lists the
+They were recorded on an H200 (`record.py --set sixth`) after the analysis was written. `docs/evidence/accuracy.md` lists the
 recordings that were inspected first.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from sawtooth.sample_traces.scenario import NONE, Scenario
 from sawtooth.sample_traces.sets.second import workloads as w
 from sawtooth.sample_traces.sets.sixth import models as m
-from sawtooth.sample_traces.sets.third.scenarios import scenario as timed_as_third
+from sawtooth.sample_traces.sets.third.scenarios import scenario as third_scenario
 from sawtooth.sample_traces.workload import DEVICE, Workload, count_params
 
 TIMING: dict[str, Any] = {"timed_s": 4.2, "after_s": 0.8, "synced_steps": 6}
@@ -29,7 +29,7 @@ def density(batch: int, prints: bool) -> Workload:
     adam = torch.optim.AdamW(flow.parameters(), 1e-4, fused=True)
     data = w.on_gpu(lambda: (torch.randn(batch, 64),))
     w.precision_context("tf32")
-    journal = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - as long as the loop
+    journal = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - open as long as the loop runs
 
     def step() -> None:
         x, volumes = next(data)[0], []
@@ -50,7 +50,7 @@ def density(batch: int, prints: bool) -> Workload:
 
 
 def likeness(batch: int, habit: str = "") -> Workload:
-    """Return a variational autoencoder's training; the habit "copies" copies pictures to the host."""
+    """Return a variational autoencoder's training; the habit "copies" copies images to the host."""
     figures: list[float] = []
 
     def loss(model: nn.Module, x: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ def likeness(batch: int, habit: str = "") -> Workload:
 
 def scenario(*words: Any, **options: Any) -> Scenario:
     """Return a scenario of this set."""
-    return timed_as_third(*words, plan=TIMING, **options)
+    return third_scenario(*words, plan=TIMING, **options)
 
 
 # fmt: off

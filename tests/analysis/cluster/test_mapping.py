@@ -13,7 +13,7 @@ import pytest
 
 from sawtooth.analysis.cluster.mapping import SourceOutcome, Task, map_sources, summary_name
 from sawtooth.analysis.cluster.storage import SourceVersion, list_sources, part_of
-from sawtooth.analysis.cluster.workers import DIED, TRIES, in_processes
+from sawtooth.analysis.cluster.workers import DIED, MAX_TRIES, in_processes
 from sawtooth.ingest.errors import UsageError
 from tests.support import cluster_tasks
 from tests.support.paths import ROOT
@@ -73,10 +73,10 @@ def test_only_the_source_of_a_killed_worker_is_tried_again(tmp_path: Path) -> No
     traces, to = sources_in(tmp_path, *names), tmp_path / "summaries"
     done = map_sources([str(traces)], str(to), cluster_tasks.die_at_first, TWO)
     assert {Path(outcome.url).name: outcome.failed for outcome in done.outcomes} == {
-        **dict.fromkeys(names), "d.always.json": DIED.format(tries=TRIES)
+        **dict.fromkeys(names), "d.always.json": DIED.format(tries=MAX_TRIES)
     }  # fmt: skip
     assert {name: len((tmp_path / f"{name}.tries").read_text()) for name in names} == {
-        "a.json": 1, "b.once.json": 2, "c.json": 1, "d.always.json": TRIES, "e.json": 1
+        "a.json": 1, "b.once.json": 2, "c.json": 1, "d.always.json": MAX_TRIES, "e.json": 1
     }  # fmt: skip
     assert read_in(tmp_path) == ["a.json", "b.once.json", "c.json", "e.json"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.cluster.mapping import map_sources
-from sawtooth.analysis.cluster.ray_tasks import RETRIES, on_ray
+from sawtooth.analysis.cluster.ray_tasks import MAX_RETRIES, on_ray
 from sawtooth.ingest.errors import UsageError
 from tests.support import cluster_tasks
 
@@ -38,7 +38,7 @@ def test_the_source_of_a_killed_worker_is_tried_again_and_a_second_run_reads_not
     failed = {Path(outcome.url).name for outcome in done.failed}
     assert failed == {"d.always.json"}
     assert {name: len((tmp_path / f"{name}.tries").read_text()) for name in names} == {
-        "a.json": 1, "b.once.json": 2, "c.json": 1, "d.always.json": 1 + RETRIES, "e.json": 1
+        "a.json": 1, "b.once.json": 2, "c.json": 1, "d.always.json": 1 + MAX_RETRIES, "e.json": 1
     }  # fmt: skip
     assert sorted(path.read_text() for path in to.iterdir()) == ["a.json", "b.once.json", "c.json", "e.json"]
     (traces / "d.always.json").unlink()

@@ -12,13 +12,13 @@ import pytest
 
 from sawtooth.analysis.cluster.reduction import JobOverview, overview_of, reduce_job
 from sawtooth.analysis.cluster.representatives import choose
-from sawtooth.analysis.cluster.storage import list_sources, place_of
+from sawtooth.analysis.cluster.storage import list_sources, storage_at
 from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.ranks.heatmap import rank_steps
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.schema import DataFolder
@@ -39,14 +39,14 @@ def summaries_of(folder: Path, planted: Planted, *, ranks: int = 8, without: tup
 
 def reduced(folder: Path) -> JobOverview:
     data = DataFolder(folder / "data").create()
-    return reduce_job(JobTables(data.summaries_file(gather(place_of(str(folder / "summaries")), data))))
+    return reduce_job(JobTables(data.summaries_file(gather(storage_at(str(folder / "summaries")), data))))
 
 
 def test_a_reduced_job_equals_the_run_of_the_same_traces(tmp_path: Path) -> None:
     paths = summaries_of(tmp_path, Planted(loader_us={3: 800.0}))
     job_overview = reduced(tmp_path)
     data = DataFolder(tmp_path / "of_traces").create()
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     result = analyse(run, Library(data))
     assert result.communication is not None
     (late,) = job_overview.stragglers
@@ -76,7 +76,7 @@ def test_a_pipeline_has_the_same_schedule_from_summaries_as_from_traces(tmp_path
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1
     reported = reduced(tmp_path)
     data = DataFolder(tmp_path / "of_traces").create()
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     result = analyse(run, Library(data))
     assert result.communication is not None and result.communication.schedule is not None and reported.schedule is not None
     by_traces = result.communication.schedule
@@ -95,7 +95,7 @@ def test_a_pipeline_has_the_same_schedule_from_summaries_as_from_traces(tmp_path
 def test_summaries_are_reduced_again_only_after_a_change(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(), ranks=2)
     data = DataFolder(tmp_path / "data").create()
-    path = data.summaries_file(gather(place_of(str(tmp_path / "summaries")), data))
+    path = data.summaries_file(gather(storage_at(str(tmp_path / "summaries")), data))
     first = overview_of(path)
     assert overview_of(path) is first
     os.utime(path, ns=(1, 1))
@@ -167,19 +167,19 @@ def test_summaries_of_two_jobs_are_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_not_a_summary_is_refused(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     with pytest.raises(UsageError, match="no summaries"):
-        gather(place_of(str(tmp_path / "nothing")), data)
+        gather(storage_at(str(tmp_path / "nothing")), data)
     summaries_of(tmp_path, Planted(), ranks=2)
     (first, _) = sorted((tmp_path / "summaries").iterdir())
     first.write_bytes(first.read_bytes()[:-20])
     with pytest.raises(SawtoothError, match="not a summary of a rank"):
-        gather(place_of(str(tmp_path / "summaries")), data)
+        gather(storage_at(str(tmp_path / "summaries")), data)
     assert not list(data.recordings.iterdir())
 
 
 def test_a_flipped_bit_in_the_summaries_is_reported(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(), ranks=2)
     data = DataFolder(tmp_path / "data").create()
-    path = data.summaries_file(gather(place_of(str(tmp_path / "summaries")), data))
+    path = data.summaries_file(gather(storage_at(str(tmp_path / "summaries")), data))
     sound = path.read_bytes()
     for at in range(4, len(sound), len(sound) // 40):
         path.write_bytes(sound[:at] + bytes([sound[at] ^ 1]) + sound[at + 1 :])

@@ -15,7 +15,7 @@ import pytest
 
 from sawtooth.analysis.cluster.reduction import reduce_job
 from sawtooth.analysis.cluster.stages import UnequalWorkCost, unequal_work_cost
-from sawtooth.analysis.cluster.storage import list_sources, place_of
+from sawtooth.analysis.cluster.storage import list_sources, storage_at
 from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.ranks.matching import with_own_times
@@ -136,7 +136,7 @@ def test_a_pipeline_without_common_collectives_is_not_judged(tmp_path: Path) -> 
         (source,) = list_sources([str(trace.write(tmp_path / f"{rank}.json"))])
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1
     data = DataFolder(tmp_path / "data").create()
-    tables = JobTables(data.summaries_file(gather(place_of(str(tmp_path / "summaries")), data)))
+    tables = JobTables(data.summaries_file(gather(storage_at(str(tmp_path / "summaries")), data)))
     calls = tables.calls()
     assert set(zip(calls["position"], calls["peer"], strict=True)) == {(0, 1), (1, 0), (1, 2), (2, 1)}
     overview = reduce_job(tables)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.cluster.mapping import map_sources
-from sawtooth.analysis.cluster.storage import Folder, list_sources, parent_of, place_of
+from sawtooth.analysis.cluster.storage import Folder, list_sources, parent_of, storage_at
 from sawtooth.analysis.cluster.summary import unpack
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.ingest.errors import NotFoundError, SawtoothError
@@ -41,7 +41,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.filterwarnings("ignore")  # moto's own
 def test_a_bucket_and_a_folder_give_the_same_map(bucket: str, tmp_path: Path) -> None:
     (tmp_path / "traces").mkdir()
-    place = place_of(f"{bucket}/traces")
+    place = storage_at(f"{bucket}/traces")
     for i in range(2):
         path = matmul_loop(steps=3, step_us=800 + i).write(tmp_path / "traces" / f"{i}.json")
         place.write(path.name, path.read_bytes())
@@ -52,26 +52,26 @@ def test_a_bucket_and_a_folder_give_the_same_map(bucket: str, tmp_path: Path) ->
         assert (done.sources, done.before, done.done, done.failed) == (2, 0, 2, [])
         again = map_sources([urls], to, summarise, lambda task, sources, place: iter(()))
         assert (again.sources, again.before) == (2, 2), "nothing is left to read"
-        rows = [unpack(place_of(to).read(name)).to_pylist()[0] for name in place_of(to).names()]
+        rows = [unpack(storage_at(to).read(name)).to_pylist()[0] for name in storage_at(to).names()]
         return sorted(({**row, "source": None, "state": None} for row in rows), key=lambda row: row["id"])
 
     in_bucket = mapped(f"{bucket}/traces", f"{bucket}/summaries")
     assert in_bucket == mapped(str(tmp_path / "traces"), str(tmp_path / "summaries"))
     (first, _) = list_sources([f"{bucket}/traces"])
     assert list_sources([first.url]) == [first], "one object by its address"
-    place_of(f"{bucket}/traces/below").write("c.json", b"{}")
+    storage_at(f"{bucket}/traces/below").write("c.json", b"{}")
     assert place.names() == {"0.json", "1.json", "notes.md"} and len(list(place.sources())) == 4
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_an_object_missing_in_a_bucket_is_named_without_a_secret(bucket: str, tmp_path: Path) -> None:
-    place = place_of(bucket)
+    place = storage_at(bucket)
     for action in (lambda: place.read("gone"), lambda: place.fetch("gone", tmp_path / "gone")):
         with pytest.raises(NotFoundError, match="s3://traces/job/gone does not exist"):
             action()
     place.remove("gone")
     with pytest.raises(SawtoothError) as refused:
-        place_of("s3://no-such-bucket/a").names()
+        storage_at("s3://no-such-bucket/a").names()
     assert "testing" not in str(refused.value)
 
 

@@ -13,7 +13,7 @@ from sawtooth.analysis.ranks.contention import kernels_of
 from sawtooth.analysis.ranks.stragglers.outliers import RankLosses
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.ingest.errors import SawtoothError
 from sawtooth.ingest.schema import DataFolder
@@ -37,7 +37,7 @@ def test_a_summary_has_lost_time_steps_and_collectives(tmp_path: Path) -> None:
     path = job(2, 2, PLANTED)[1].write(tmp_path / "1.json")
     row = summary_of(path, tmp_path / "summaries")
     data = DataFolder(tmp_path / "data").create()
-    (run,) = bring_in(data, [(path, path.name)]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name)]).runs
     library = Library(data)
     result = analyse(run, library)
     rank = result.ranks[0]

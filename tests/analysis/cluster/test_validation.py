@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sawtooth.analysis.cluster.storage import place_of
+from sawtooth.analysis.cluster.storage import storage_at
 from sawtooth.analysis.cluster.summary import METADATA_KEY, SCHEMA, SUMMARY_VERSION, pack, unpack
 from sawtooth.analysis.cluster.summary_file import gather
 from sawtooth.analysis.cluster.validation import first_invalid_column
@@ -94,4 +94,4 @@ def test_a_file_with_another_shape_is_refused_and_named(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "0.rank.parquet").write_bytes(as_summary(table))
         with pytest.raises(SawtoothError, match=r"0\.rank\.parquet: This is not a summary"):
-            gather(place_of(str(tmp_path / name)), DataFolder(tmp_path / "data").create())
+            gather(storage_at(str(tmp_path / name)), DataFolder(tmp_path / "data").create())

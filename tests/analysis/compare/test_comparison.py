@@ -21,7 +21,7 @@ from sawtooth.analysis.knowledge.owners import OWNER_KEYS
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import RECORDINGS, SHARED
@@ -108,7 +108,7 @@ def test_steps_of_the_replay_show_the_spread_if_recording_slowed_the_host(tmp_pa
     # In this host-bound recording the profiled steps take twice the estimate, and their noise is the profiler's.
     library = Library(DataFolder(tmp_path / "data"))
     folder = RECORDINGS / "mlp_eager"
-    result = analyse(bring_in(library.folder, [(folder / "trace.json.gz", "t.json.gz")]).runs[0], library)
+    result = analyse(ingest_into_runs(library.folder, [(folder / "trace.json.gz", "t.json.gz")]).runs[0], library)
     (measured,) = side_of([result], library).measured
     library.close()
     assert sum(measured.steps_ms) / len(measured.steps_ms) == pytest.approx(result.metrics["step_time_unprofiled_est_ms"].value)
@@ -161,7 +161,7 @@ def test_two_traces_from_file_to_contract(tmp_path):
         runs = []
         for name, trace in (("a", matmul_loop(steps=5)), ("b", matmul_loop(steps=5, step_us=800, matmul_us=400))):
             path = trace.write(tmp_path / f"{name}.json")
-            runs.append(analyse(bring_in(library.folder, [(path, path.name)]).runs[0], library))
+            runs.append(analyse(ingest_into_runs(library.folder, [(path, path.name)]).runs[0], library))
         found = json.loads(json.dumps(compare_json(compare(side_of(runs[:1], library), side_of(runs[1:], library)))))
     finally:
         library.close()
@@ -196,7 +196,7 @@ def test_recorded_fixes_are_faster_by_the_stopwatch(before, after, tmp_path):
         found = []
         for name in (before, after):
             files = [(p, p.name) for p in sorted((SHARED / "recordings" / name).glob("*[!h].json*"))]
-            found.append(side_of([analyse(bring_in(library.folder, files, name=name).runs[0], library)], library))
+            found.append(side_of([analyse(ingest_into_runs(library.folder, files, name=name).runs[0], library)], library))
         comparison = compare(*found)
     finally:
         library.close()
@@ -219,7 +219,7 @@ def test_for_runs_without_gpu_work_or_steps_the_reason_is_given(tmp_path):
     no_gpu = host_only.write(tmp_path / "no_gpu.json")
     try:
         sides = [
-            side_of([analyse(bring_in(library.folder, [(path, path.name)]).runs[0], library)], library)
+            side_of([analyse(ingest_into_runs(library.folder, [(path, path.name)]).runs[0], library)], library)
             for path in (no_steps, no_gpu, matmul_loop().write(tmp_path / "fine.json"))
         ]
         for a in sides:

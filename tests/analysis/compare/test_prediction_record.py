@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from sawtooth.analysis.compare.changed.prediction import Prediction
 from sawtooth.analysis.compare.prediction_record import FILE, records, remember, run_before
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.anti_patterns import fills, loop
 
@@ -42,7 +42,7 @@ def test_report_of_a_following_run_has_the_prediction(tmp_path: Path) -> None:
     for name, below in (("before", "aten::empty"), ("then", "aten::zeros")):
         (tmp_path / name).mkdir()
         files = loop(tmp_path / name, add=partial(fills, below=below))
-        made[name] = bring_in(folder, [(f, f.name) for f in files], name=name).runs[0]
+        made[name] = ingest_into_runs(folder, [(f, f.name) for f in files], name=name).runs[0]
     assert run_before(made["then"], folder.manifests()) is None
     run = CliRunner()
     at = ["--data", str(folder.root)]

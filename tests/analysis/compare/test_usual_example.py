@@ -14,7 +14,7 @@ from sawtooth.analysis.batch_predictions import step_at_batch
 from sawtooth.analysis.compare.chain import chain
 from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.result_cache import result_of
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.words.comparisons import chain as words
 from tests.support.common_folder import alone
 from tests.support.findings_of import library
@@ -30,7 +30,7 @@ def runs():
     for name in NAMES:
         path = USUAL_EXAMPLE / name / "run.sawtooth"
         with alone(f"usual-{name}"):
-            results[name] = result_of(bring_in(library().folder, [(path, path.name)]).runs[0], library())
+            results[name] = result_of(ingest_into_runs(library().folder, [(path, path.name)]).runs[0], library())
     return results
 
 

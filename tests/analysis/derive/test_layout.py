@@ -175,7 +175,7 @@ def test_sums_are_deleted_with_a_recording_that_is_removed_meanwhile(
 
 
 @pytest.mark.parametrize("length_ns", [0, 1, 32_768, 32_769, 65_536, 65_537, 98_304, 10**9 + 7, 86_400 * 10**9])
-@pytest.mark.parametrize("cells", [timeline_store.CELLS, timeline_store.NAME_CELLS])
+@pytest.mark.parametrize("cells", [timeline_store.MAX_CELLS, timeline_store.NAME_CELLS])
 def test_a_view_has_the_grid_of_the_stored_sums(length_ns: int, cells: int) -> None:
     with duckdb.connect() as con:
         con.execute("CREATE TABLE recording AS SELECT 5::BIGINT AS first_ns, ?::BIGINT AS last_ns", [5 + length_ns])

@@ -15,7 +15,7 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables.modules import OUTSIDE, module_changes, modules
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.module_trace import KERNEL, module, small_training, work
@@ -23,7 +23,7 @@ from tests.support.module_trace import KERNEL, module, small_training, work
 
 def opened(folder: Path, trace: ChromeTrace) -> tuple[Library, str]:
     data = DataFolder(folder / "data").create()
-    run = bring_in(data, [(trace.write(folder / "t.json"), "t.json")]).runs[0]
+    run = ingest_into_runs(data, [(trace.write(folder / "t.json"), "t.json")]).runs[0]
     library = Library(data)
     analyse(run, library)
     return library, run.recordings[0].id

@@ -7,7 +7,7 @@ import pytest
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 
@@ -42,7 +42,7 @@ def test_recomputed_products_count_in_hfu_and_not_in_mfu(tmp_path):
     library = Library(DataFolder(tmp_path / "data"))
     try:
         path = checkpointed_loop().write(tmp_path / "loop.json")
-        run = bring_in(library.folder, [(path, path.name)]).runs[0]
+        run = ingest_into_runs(library.folder, [(path, path.name)]).runs[0]
         value = {key: entry["value"] for key, entry in report_json(analyse(run, library))["metrics"].items()}
     finally:
         library.close()

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from sawtooth.analysis.dumps.held_memory import DeviceMemory, held_memory
-from sawtooth.analysis.dumps.stored import memory_of
+from sawtooth.analysis.dumps.stored_memory import memory_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
-from sawtooth.app.reports.memory_snapshot import details, headline, markdown, plain, text
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
+from sawtooth.app.reports.memory_snapshot import details, headline, markdown, plain_data, text
 from sawtooth.ingest.dumps.memory_snapshot import read_snapshot
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.bundle import export_runs
@@ -124,7 +124,7 @@ def test_a_failed_allocation_reports_the_size_that_fits(tmp_path: Path, free_mib
     assert at.purpose.line == "forward (net.py:9)"
     assert _words(headline(memory)).startswith("An allocation of 10.0 MiB failed; at most ")
     assert any("expandable_segments:True" in line for line in details(memory))
-    assert plain([memory])[0]["failed"][0]["fitted_bytes"] == fitted * MIB
+    assert plain_data([memory])[0]["failed"][0]["fitted_bytes"] == fitted * MIB
 
 
 def test_an_allocation_that_never_fits_reports_the_missing_bytes(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_a_stored_snapshot_equals_its_file(tmp_path: Path) -> None:
     segments = [segment(8 * MIB, [(MIB, "active_allocated"), (3 * MIB, "inactive")]), segment(30 * MIB, [])]
     file = write_snapshot(tmp_path / "train-memory-rank1.pickle", segments, events, external_annotations=ranges)
     folder = DataFolder(tmp_path / "data").create()
-    (run,) = bring_in(folder, [(file, file.name)]).runs
+    (run,) = ingest_into_runs(folder, [(file, file.name)]).runs
     library = Library(folder)
     (of_file,) = held_memory(read_snapshot(file))
     assert of_file.failed and "layers.3" in [held.name for held in of_file.modules]
@@ -200,11 +200,11 @@ def test_a_stored_snapshot_equals_its_file(tmp_path: Path) -> None:
 def test_a_snapshot_belongs_to_the_run_profiled_at_its_time(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path / "data").create()
     trace = matmul_loop().write(tmp_path / "trace.json")
-    (run,) = bring_in(folder, [(trace, "trace.json")], name="mine").runs
+    (run,) = ingest_into_runs(folder, [(trace, "trace.json")], name="mine").runs
     events = [event("alloc", 0, MIB), event("free_requested", 0, MIB)]
     at_the_time = write_snapshot(tmp_path / "now.pickle", [], events, start_us=BASE_NS // 1000)
     later = write_snapshot(tmp_path / "later.pickle", [], events, start_us=BASE_NS // 1000 + 10**9)
-    joined = bring_in(folder, [(at_the_time, "now.pickle")])
+    joined = ingest_into_runs(folder, [(at_the_time, "now.pickle")])
     assert [(each.id, len(each.recordings)) for each in joined.runs] == [(run.id, 2)]
-    assert bring_in(folder, [(later, "later.pickle")]).runs[0].id != run.id
-    assert len(bring_in(folder, [(trace, "trace.json"), (later, "later.pickle")]).runs[0].recordings) == 3
+    assert ingest_into_runs(folder, [(later, "later.pickle")]).runs[0].id != run.id
+    assert len(ingest_into_runs(folder, [(trace, "trace.json"), (later, "later.pickle")]).runs[0].recordings) == 3

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sawtooth.analysis.dumps.hung_collective import flight_report
-from sawtooth.app.reports.flight_recorder import details, headline, plain, ranks_text, rows, text
+from sawtooth.app.reports.flight_recorder import details, headline, plain_data, ranks_text, rows, text
 from sawtooth.ingest.dumps.flight_recorder import read_dumps
 from tests.support.dumps import call, flight, p2p, write_flight
 
@@ -31,7 +31,7 @@ def test_the_rank_that_has_not_called_is_named(tmp_path: Path, as_json: bool) ->
     report = flight_report(read_dumps(files))
     assert headline(report) == "Rank 3 has not called all_reduce 12 of group group_0; ranks 0 to 2 wait in it."
     assert rows(report.hangs[0])[3] == ("3", "not called", "all_reduce 11 of group group_0", "", "train (train.py:51)")
-    assert plain(report)["hangs"][0]["missing"] == [3]
+    assert plain_data(report)["hangs"][0]["missing"] == [3]
     assert "Float [8]" in details(report)[0] and "2027-01-15" in details(report)[0]  # 1.8e9 s after 1970
     assert "Rank 3 has not called" in text(report)
 

@@ -17,7 +17,7 @@ from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.actions import act
 from tests.support.chrome_trace import ChromeTrace
@@ -84,7 +84,7 @@ def marked_steps() -> ChromeTrace:
 
 def test_phases_operators_and_findings_by_hand(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
-    run = bring_in(data, [(marked_steps().write(tmp_path / "t.json"), "t.json")]).runs[0]
+    run = ingest_into_runs(data, [(marked_steps().write(tmp_path / "t.json"), "t.json")]).runs[0]
     store = Library(data)
     rank = analyse(run, store).lead
     assert rank is not None
@@ -112,7 +112,7 @@ def test_a_trace_of_kernels_alone_has_no_operators_and_no_phases(tmp_path: Path)
         trace.gpu((at, at + 60), "elementwise_add")
     data = DataFolder(tmp_path / "data").create()
     store = Library(data)
-    rank = analyse(bring_in(data, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0], store).lead
+    rank = analyse(ingest_into_runs(data, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0], store).lead
     assert rank is not None
     with open_rank(store, rank) as view:
         found = gpu_work(view)

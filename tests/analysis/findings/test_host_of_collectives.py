@@ -14,7 +14,7 @@ from sawtooth.analysis.replay.edits import TimedOps, WithoutOps
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.collective_loops import NODE
@@ -69,7 +69,7 @@ def analysed(traces: list[ChromeTrace], folder: Path) -> RunResult:
     """Return the run of these ranks."""
     library = Library(DataFolder(folder / "data").create())
     files = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
-    result = analyse(bring_in(library.folder, [(f, f.name) for f in files], name="job").runs[0], library)
+    result = analyse(ingest_into_runs(library.folder, [(f, f.name) for f in files], name="job").runs[0], library)
     library.close()
     return result
 

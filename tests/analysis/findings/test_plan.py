@@ -18,7 +18,7 @@ from sawtooth.analysis.replay.whatif import GPU_LIMITED_STEP_DIFFERENCE, WhatIf
 from sawtooth.analysis.run.model import NO_GAIN, Explains, Finding, PlanStep
 from sawtooth.analysis.run_analysis import analyse, whatif_of
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.words import advice as words
 from sawtooth.ingest.schema import DataFolder
 from tests.support.actions import act
@@ -33,7 +33,7 @@ def loop(tmp_path: Path):
     The rest of the step waits for the host.
     """
     library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(matmul_loop(step_us=760).write(tmp_path / "t.json"), "t.json")]).runs[0]
+    run = ingest_into_runs(library.folder, [(matmul_loop(step_us=760).write(tmp_path / "t.json"), "t.json")]).runs[0]
     result = analyse(run, library)
     with library.open(result.lead.recording_id) as recording:
         whatif = whatif_of(recording, result.lead)

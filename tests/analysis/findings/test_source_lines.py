@@ -21,7 +21,7 @@ from sawtooth.analysis.findings.recorded.source_lines import (
     user_stack,
 )
 from sawtooth.analysis.store.library import Library, Recording
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
@@ -87,7 +87,7 @@ def loop_with(*calls: Call, steps: int = 3) -> ChromeTrace:
 @contextmanager
 def recorded(trace: ChromeTrace, folder: Path) -> Iterator[Recording]:
     with Library(DataFolder(folder / "data")) as library:
-        run = bring_in(library.folder, [(trace.write(folder / "t.json"), "t.json")]).runs[0]
+        run = ingest_into_runs(library.folder, [(trace.write(folder / "t.json"), "t.json")]).runs[0]
         with library.open(run.traces[0].id) as recording:
             yield recording
 

@@ -16,7 +16,7 @@ import pytest
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.reports.html import run_html
 from sawtooth.app.reports.text import gain
 from sawtooth.app.words.predicted_gain import gain_text
@@ -80,7 +80,7 @@ def included(drawn: dict[str, Any]) -> list[dict[str, Any]]:
 
 def result_of(folder: Path, trace: ChromeTrace, name: str = "t") -> RunResult:
     library = Library(DataFolder(folder / "data"))
-    run = bring_in(library.folder, [(trace.write(folder / "t.json"), "t.json")], name=name).runs[0]
+    run = ingest_into_runs(library.folder, [(trace.write(folder / "t.json"), "t.json")], name=name).runs[0]
     result = analyse(run, library)
     library.close()
     return result

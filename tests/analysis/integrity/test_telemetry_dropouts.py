@@ -13,7 +13,7 @@ import pytest
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.signal.dropouts import zeros_at_work
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 
 
@@ -34,7 +34,7 @@ def test_dropouts_are_left_out_of_means_and_pictures(tmp_path, util_at_zero, mea
     path = tmp_path / "nvml.jsonl"
     path.write_text("\n".join(map(json.dumps, lines)))
     folder = DataFolder(tmp_path / "d").create()
-    (run,) = bring_in(folder, [(path, path.name)]).runs
+    (run,) = ingest_into_runs(folder, [(path, path.name)]).runs
     with Library(folder) as library, library.open(run.recordings[0].id) as recording:
         shown = series.telemetry(recording, 0).samples["sm_active_pct"]
     assert shown.mean() == pytest.approx(mean, abs=0.1)

@@ -22,7 +22,7 @@ FIELDS = {"kernel", "call", "doing", "where", "took", "lead", "waited"}
 def test_every_row_has_the_required_fields(cause: Cause) -> None:
     assert all((cause.label, cause.colour, cause.loses_to))
     assert cause.proof.endswith(".") and cause.to_do.endswith(".")
-    assert (cause.waits_for is None) == (cause.who == "nobody"), "what nobody can change is not what a sentence ends on"
+    assert (cause.waits_for is None) == (cause.changed_by == "nobody"), "what nobody can change is not what a sentence ends on"
     assert (cause.late_rank is None) == (cause.across_ranks is not None), "other ranks' doing is never why a rank is late"
     assert cause.evidence and set(cause.evidence) <= set(LOST_OWNERS)
     for sentence in cause.evidence.values():
@@ -51,10 +51,10 @@ import sys, types
 from pathlib import Path
 
 ROW = """    Cause(
-        key="logging", label="logging", proof="The queue is empty and the host writes a log.", who="your code", to_do="Log less.",
+        key="logging", label="logging", proof="The queue is empty and the host writes a log.", changed_by="your code", to_do="Log less.",
         colour="umber", loses_to="writing logs", late_rank="its logs", waits_for="It waits for logs.",
         evidence={"idle": "The host wrote a log{where} for {took}."},
-        on_host=OnHost(python=re.compile("logger")), removal=("host_time",),
+        on_host=HostSigns(python=re.compile("logger")), removal=("host_time",),
     ),
 """
 name, path = "sawtooth.analysis.knowledge.causes", Path("analysis/knowledge/causes.py")

@@ -17,7 +17,7 @@ from sawtooth.analysis.run.view import causes_of, open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.sql import run_query
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
@@ -57,7 +57,7 @@ def analysed(
 ) -> RunResult:
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
-    run = bring_in(data, [(path, path.name) for path in paths]).runs[0]
+    run = ingest_into_runs(data, [(path, path.name) for path in paths]).runs[0]
     return analysis(run, Library(data))
 
 
@@ -209,7 +209,7 @@ def test_the_order_of_the_ranks_does_not_matter_and_sums_are_exact(tmp_path: Pat
     data = DataFolder(tmp_path / "data").create()
     paths = [rank_trace(r, 3, begins[r], 800).write(tmp_path / f"{r}.json") for r in range(3)]
     for order in itertools.islice(itertools.permutations(paths), 0, 6, 2):
-        (run,) = bring_in(data, [(path, path.name) for path in order]).runs
+        (run,) = ingest_into_runs(data, [(path, path.name) for path in order]).runs
         data.manifest_file(run.id).unlink()  # otherwise the next order would find it in the cache
         result = numbers(run, Library(data))
         for rank in result.ranks:

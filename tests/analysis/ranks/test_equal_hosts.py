@@ -8,7 +8,7 @@ import pytest
 
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import LAUNCHES, Planted, job
 from tests.support.without_findings import numbers
@@ -25,7 +25,7 @@ def ranks_of(folder: Path, planted: Planted) -> list[RankResult]:
     """Return the ranks of a job of two, with nine steps."""
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(2, 2, planted, steps=9))]
     library = Library(DataFolder(folder / "data").create())
-    (run,) = bring_in(library.folder, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(library.folder, [(path, path.name) for path in paths]).runs
     result = numbers(run, library)
     assert result.communication is not None and result.communication.stragglers == ()
     return sorted(result.ranks, key=lambda rank: rank.rank or 0)

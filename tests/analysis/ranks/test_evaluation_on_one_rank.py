@@ -9,7 +9,7 @@ import pytest
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
@@ -41,7 +41,7 @@ def found(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bool, dict[st
     with_layers(traces[0], evaluation=request.param)
     paths = [trace.write(tmp_path / f"{rank}.json") for rank, trace in enumerate(traces)]
     library = Library(DataFolder(tmp_path / "data").create())
-    (run,) = bring_in(library.folder, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(library.folder, [(path, path.name) for path in paths]).runs
     return request.param, {each.rule: each for each in analyse(run, library).findings}
 
 

@@ -14,7 +14,7 @@ from sawtooth.analysis.ranks.pipeline import chunks_of, pipeline_of, shortest_ms
 from sawtooth.analysis.run.job import SEND_RECEIVE, Communication, Pipeline, passes_on
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
@@ -25,7 +25,7 @@ from tests.support.without_findings import numbers
 def analysed(folder: Path, traces: list[ChromeTrace]) -> tuple[RunResult, Communication]:
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     result = numbers(run, Library(data))
     assert result.communication is not None
     return result, result.communication

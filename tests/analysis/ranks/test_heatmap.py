@@ -10,7 +10,7 @@ import pytest
 from sawtooth.analysis.ranks.heatmap import HEATMAP_COLUMNS, RankStalls, pooled_heat, rank_steps, stalls
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 
@@ -18,7 +18,7 @@ from tests.support.bulk_synchronous import Planted, job
 def heat_of(folder: Path, planted: Planted) -> pd.DataFrame:
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(4, 2, planted))]
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     result = analyse(run, Library(data))
     assert result.communication is not None
     heat = rank_steps(result.ranks, result.communication)

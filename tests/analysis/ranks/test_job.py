@@ -12,7 +12,7 @@ from sawtooth.analysis.ranks import job as one_job
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.run.job import Straggler
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job, slow_steps
 from tests.support.job_communication import communication_of_job
@@ -53,7 +53,7 @@ def test_a_rank_late_once_is_chance_unless_its_marks_show_other_long_steps(tmp_p
     planted = Planted(**{kind: {1: 2_000.0}}, late_in=frozenset({3}))
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, planted, mesh=False, steps=9))]
     library = Library(DataFolder(tmp_path / "data").create())
-    (run,) = bring_in(library.folder, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(library.folder, [(path, path.name) for path in paths]).runs
     ranks, communication = split_communication(library, numbers(run, library).ranks)
     assert communication is not None
 

@@ -17,7 +17,7 @@ from sawtooth.analysis.run.model import LedgerRow, RunResult
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import BASE_NS
@@ -29,7 +29,7 @@ REAL_JOBS = ("ddp_buckets", "ddp_uneven", "fsdp_2gpu", "pp_2micro")
 
 def read(folder: Path, paths: list[Path]) -> RunResult:
     data = DataFolder(folder / "data").create()
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     return analyse(run, Library(data))
 
 

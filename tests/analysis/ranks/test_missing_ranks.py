@@ -9,7 +9,7 @@ import pytest
 from sawtooth.analysis.ranks.missing_ranks import missing_ranks, missing_ranks_note
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 
@@ -28,7 +28,7 @@ def test_missing_ranks_of_a_job_are_named(tmp_path: Path, without: tuple[int, ..
     data = DataFolder(tmp_path / "data").create()
     traces = {i: trace for i, trace in enumerate(job(5, 5, Planted())) if i not in without}
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in traces.items()]
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     communication = analyse(run, Library(data)).communication
     notes = communication.notes if communication is not None else ()
     assert [each for each in notes if "no trace here" in each] == ([note] if note else [])

@@ -11,7 +11,7 @@ from sawtooth.analysis.ranks import job as one_job
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import BASE_NS
@@ -76,7 +76,7 @@ def test_a_measured_step_gives_the_speed_of_the_hosts(tmp_path: Path) -> None:
     """
     traces = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, HIDDEN))]
     data = DataFolder(tmp_path / "data").create()
-    (run,) = bring_in(data, [(path, path.name) for path in traces]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in traces]).runs
     library = Library(data)
     ranks, communication = split_communication(library, numbers(run, library).ranks)
     assert communication is not None
@@ -84,11 +84,11 @@ def test_a_measured_step_gives_the_speed_of_the_hosts(tmp_path: Path) -> None:
     assert replayed is not None
     unmeasured = replayed.with_stragglers(None)
     assert unmeasured.step_ms is not None
-    assert unmeasured.paced_ms == unmeasured.step_ms
+    assert unmeasured.run_speed_step_ms == unmeasured.step_ms
     measured_ms = 0.8 * unmeasured.step_ms
     found = replayed.with_stragglers(measured_ms)
     assert found.step_ms == unmeasured.step_ms
-    assert found.paced_ms == pytest.approx(measured_ms, rel=0.03)
+    assert found.run_speed_step_ms == pytest.approx(measured_ms, rel=0.03)
     (late,) = found.stragglers
     assert (late.ranks, late.at_most) == ((1,), False)
 
@@ -120,7 +120,7 @@ def test_clock_or_power_limit_in_telemetry_is_the_reason_of_a_slow_gpu(tmp_path:
         trace.top["gpu_uuids"] = {"0": f"GPU-{rank}"}
         paths.append(trace.write(tmp_path / f"{rank}.json"))
     data = DataFolder(tmp_path / "data").create()
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     result = analyse(run, Library(data))
     assert result.communication is not None
     (late,) = result.communication.stragglers

@@ -59,7 +59,7 @@ def machine(nodes: list[Node], ops: list[Op], *, streams=((0, 7),), steps=(0,), 
         gap_parts=parts, own=column(nodes, "own"), wait_ptr=np.cumsum([0, *(len(n.waits) for n in nodes)]),
         wait_op=np.array([op for n in nodes for op in n.waits], np.int64), resume=column(nodes, "resume"),
         slot_resume=column(nodes, "slot_resume"), queue_depth=zeros + depth, operators=zeros, calls=zeros, python_calls=zeros, launches=zeros.astype(bool),
-        wait_cause=zeros.astype(np.int8), paced=zeros.astype(bool), start=zeros, end=zeros, gap_of_operator=zeros.astype(float),
+        wait_cause=zeros.astype(np.int8), is_slowed=zeros.astype(bool), start=zeros, end=zeros, gap_of_operator=zeros.astype(float),
     )  # fmt: skip
     device = DeviceOps(
         op=np.arange(len(ops)), node=column(ops, "node"), stream=column(ops, "stream").astype(np.int32), dur=column(ops, "dur"),

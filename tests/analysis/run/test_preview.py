@@ -7,13 +7,13 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sawtooth.analysis.run.preview import FirstLook, first_look
+from sawtooth.analysis.run.preview import TracePreview, first_look
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 
-def looked_at(trace: ChromeTrace, folder: Path) -> FirstLook | None:
+def looked_at(trace: ChromeTrace, folder: Path) -> TracePreview | None:
     data = DataFolder(folder / "data")
     ref = ingest_file(trace.write(folder / "trace.json"), data)
     return first_look(data.recording_file(ref.id))
@@ -30,7 +30,7 @@ def test_time_in_which_two_streams_work_counts_once(tmp_path: Path) -> None:
     for stream, times in ((7, (300, 400)), (13, (190, 260)), (7, (100, 200)), (13, (150, 180))):
         trace.launch((times[0] - 20, times[0] - 10), times, "k", stream=stream)
     look = looked_at(trace, tmp_path)
-    assert look == FirstLook(look.gpu if look else None, 0, pytest.approx((160 + 100) / 300))
+    assert look == TracePreview(look.gpu if look else None, 0, pytest.approx((160 + 100) / 300))
 
 
 def test_damaged_file_has_no_preview(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.errors import NotFoundError, SourceError
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
@@ -31,7 +31,7 @@ def library(tmp_path):
 
 
 def report_of(library, path):
-    run = bring_in(library.folder, [(path, path.name)]).runs[0]
+    run = ingest_into_runs(library.folder, [(path, path.name)]).runs[0]
     return report_json(analyse(run, library))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import ROOT
@@ -16,7 +16,7 @@ BUNDLED = ROOT / "sample_traces" / "gpt"
 def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[DataFolder, Manifest]:
     folder = DataFolder(tmp_path_factory.mktemp("query") / "data").create()
     files = [BUNDLED / "trace.json.gz", BUNDLED / "nvml.jsonl"]
-    return folder, bring_in(folder, [(file, file.name) for file in files]).runs[0]
+    return folder, ingest_into_runs(folder, [(file, file.name) for file in files]).runs[0]
 
 
 @pytest.fixture(scope="module")

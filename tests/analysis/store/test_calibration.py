@@ -10,14 +10,14 @@ from sawtooth.analysis.result_cache import cached_file
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.calibration import FILE, dispatch_of, keep
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 
 
 def test_a_run_uses_the_measurements_of_its_gpu(tmp_path: Path) -> None:
     library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(matmul_loop().write(tmp_path / "trace.json"), "trace.json")]).runs[0]
+    run = ingest_into_runs(library.folder, [(matmul_loop().write(tmp_path / "trace.json"), "trace.json")]).runs[0]
     before, place = analyse(run, library).lead, cached_file(library.folder, run, "x")
     keep(library.folder, "NVIDIA H200", (1.5, 1.75, 2.0))
     keep(library.folder, "NVIDIA L4", (0.5, 0.6, 0.7))

@@ -13,7 +13,7 @@ import pytest
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables.called_from import called_from
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.module_trace import small_training
@@ -23,7 +23,7 @@ STEP, FORWARD = "train.py(7): step", "model.py(3): forward"
 
 def called_from_rows(folder: Path, trace: ChromeTrace) -> pd.DataFrame:
     library = Library(DataFolder(folder / "data"))
-    run = bring_in(library.folder, [(trace.write(folder / "t.json"), "t.json")]).runs[0]
+    run = ingest_into_runs(library.folder, [(trace.write(folder / "t.json"), "t.json")]).runs[0]
     with library.open(run.recordings[0].id) as recording:
         rows = called_from(RankView(recording, 0, 0))
     library.close()

@@ -8,7 +8,7 @@ from sawtooth.analysis.knowledge.hardware import identify
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables.efficiency import TENSOR_CORE_COLUMNS, roofline_table, tensor_core_table
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
@@ -25,7 +25,7 @@ def library(tmp_path):
 
 def opened(library, trace: ChromeTrace, path):
     file = trace.write(path / "t.json")
-    run = bring_in(library.folder, [(file, file.name)]).runs[0]
+    run = ingest_into_runs(library.folder, [(file, file.name)]).runs[0]
     return library.open(run.recordings[0].id)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.rank_view import RankView
-from sawtooth.analysis.tables.memory import BEFORE, holders, memory_use
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.analysis.tables.memory import ALLOCATED_BEFORE, memory_use, operators_at_peak
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.pages import opened, words_of
@@ -40,10 +40,10 @@ def with_allocations(folder: Path, totals: bool) -> Path:
 @pytest.mark.parametrize("totals", [True, False])
 def test_the_peak_is_the_largest_simultaneous_allocation(tmp_path: Path, totals: bool) -> None:
     library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(with_allocations(tmp_path, totals), "memory.json")]).runs[0]
+    run = ingest_into_runs(library.folder, [(with_allocations(tmp_path, totals), "memory.json")]).runs[0]
     with library.open(run.recordings[0].id) as recording:
         use = memory_use(RankView(recording, 0, 0))
-        held = holders(RankView(recording, 0, 0), use)
+        held = operators_at_peak(RankView(recording, 0, 0), use)
     library.close()
     assert use is not None
     assert use.peak_bytes == 400
@@ -54,7 +54,7 @@ def test_the_peak_is_the_largest_simultaneous_allocation(tmp_path: Path, totals:
     assert (use.allocations, use.allocated_bytes) == (2, 400)
     # the second allocation lies where the first did; at 20 µs aten::mm runs, from 10 to 60 µs
     assert held.to_dict("list") == {
-        "operator": ["aten::mm", BEFORE],
+        "operator": ["aten::mm", ALLOCATED_BEFORE],
         "bytes": [300, 100],
         "allocations": [1, 0],
         "share": [0.75, 0.25],
@@ -62,7 +62,7 @@ def test_the_peak_is_the_largest_simultaneous_allocation(tmp_path: Path, totals:
 
 
 def test_the_screen_shows_the_peak(app_data: DataFolder, tmp_path: Path) -> None:
-    run = bring_in(app_data, [(with_allocations(tmp_path, True), "memory.json")]).runs[0].id
+    run = ingest_into_runs(app_data, [(with_allocations(tmp_path, True), "memory.json")]).runs[0].id
     text = words_of(opened("memory", run))
     assert "Tensors take at most 400\u00a0B of the GPU" in text
     assert ": 75\u00a0% by mm" in text
@@ -72,7 +72,7 @@ def test_the_screen_shows_the_peak(app_data: DataFolder, tmp_path: Path) -> None
 
 
 def test_without_allocations_it_says_how_to_record_them(app_data: DataFolder, tmp_path: Path) -> None:
-    run = bring_in(app_data, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0].id
+    run = ingest_into_runs(app_data, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0].id
     test = opened("memory", run)
     assert "memory use is not recorded" in words_of(test)
     assert any("sawtooth run --memory" in code.value for code in test.code)

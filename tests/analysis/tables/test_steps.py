@@ -10,7 +10,7 @@ from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.tables import steps
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
@@ -18,7 +18,7 @@ from tests.support.chrome_trace import ChromeTrace, matmul_loop
 def test_the_owners_of_a_step_sum_to_it_and_lost_time_of_counted_steps_has_its_cause(tmp_path: Path) -> None:
     """Steps take 1 ms: 600 µs on tensor cores, 100 µs elsewhere, and 300 µs of idle time."""
     library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0]
+    run = ingest_into_runs(library.folder, [(matmul_loop().write(tmp_path / "t.json"), "t.json")]).runs[0]
     lead = analyse(run, library).lead
     assert lead is not None
     with open_rank(library, lead) as rank:
@@ -46,7 +46,7 @@ def test_with_more_steps_than_columns_each_column_shows_its_longest_step(
         trace.launch((at + 10, at + 20), (at + 30, at + length - 10), "work")
         at += length
     library = Library(DataFolder(tmp_path / "data"))
-    run = bring_in(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
+    run = ingest_into_runs(library.folder, [(trace.write(tmp_path / "t.json"), "t.json")]).runs[0]
     lead = analyse(run, library).lead
     assert lead is not None
     monkeypatch.setattr(steps, "MAX_STEPS", 3)

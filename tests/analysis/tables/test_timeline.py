@@ -15,7 +15,7 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline, timeline_tiles
 from sawtooth.analysis.tables.timeline import TimelineSpan, span_of_ms
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support import findings_of as common
 from tests.support.chrome_trace import ChromeTrace
@@ -139,7 +139,7 @@ def test_lanes_show_the_owner_of_the_ledger(tmp_path: Path) -> None:
         trace.launch((at + 32, at + 35), (at + 500, at + 540), "product")
     folder = DataFolder(tmp_path / "data").create()
     written = trace.write(tmp_path / "trace.json")
-    recording_id = bring_in(folder, [(written, written.name)]).runs[0].traces[0].id
+    recording_id = ingest_into_runs(folder, [(written, written.name)]).runs[0].traces[0].id
     ensure_derived(folder, recording_id)
     library = Library(folder)
     with library.open(recording_id) as recording:

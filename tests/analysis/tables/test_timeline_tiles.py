@@ -21,7 +21,7 @@ from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.rank_view import RankView
 from sawtooth.analysis.tables import timeline, timeline_tiles
 from sawtooth.analysis.tables.timeline_tiles import COLUMNS, MAX_SINGLE_SLICES, SOURCES, TimelineTile, tile
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.schema import DataFolder
 from tests.support import findings_of as common
@@ -39,7 +39,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
 
 
 def ingested(library: Library, trace) -> str:
-    recording_id = bring_in(library.folder, [(trace, trace.name)]).runs[0].traces[0].id
+    recording_id = ingest_into_runs(library.folder, [(trace, trace.name)]).runs[0].traces[0].id
     ensure_derived(library.folder, recording_id)
     return recording_id
 
@@ -99,7 +99,7 @@ def two_ranks(library: Library, folder: Path) -> Iterator[RankView]:
     """Return the late one of two ranks, whose lost time depends on both."""
     traces = job(2, 2, Planted(loader_us={1: 800.0}))
     files = [(trace.write(folder / f"{rank}.json"), f"{rank}.json") for rank, trace in enumerate(traces)]
-    result = analyse(bring_in(library.folder, files).runs[0], library)
+    result = analyse(ingest_into_runs(library.folder, files).runs[0], library)
     with open_rank(library, result.ranks[0]) as view:
         yield view
 

@@ -15,7 +15,7 @@ from sawtooth.analysis.telemetry.attribution import TraceDevice, attribute, unas
 from sawtooth.analysis.telemetry.signal.sawtooth import Sawtooth
 from sawtooth.analysis.telemetry.signal.steady import SteadyPart
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 
@@ -122,7 +122,7 @@ def test_trace_with_a_uuid_finds_its_telemetry(tmp_path: Path) -> None:
             trace.top |= {"gpu_uuids": {"0": f"GPU-{'ba'[rank]}"}} if named else {}
         paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)]
         data = DataFolder(tmp_path / f"data{named}").create()
-        (run,) = bring_in(data, [(path, path.name) for path in [*paths, tmp_path / "nvml.jsonl"]]).runs
+        (run,) = ingest_into_runs(data, [(path, path.name) for path in [*paths, tmp_path / "nvml.jsonl"]]).runs
         found.append(analyse(run, Library(data)))
     named_run, unnamed = found
     assert {r.rank: r.telemetry.uuid for r in named_run.ranks if r.telemetry} == {0: "GPU-b", 1: "GPU-a"}

@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from sawtooth.app.api import routes
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.sampler.segments import SegmentWriter
 from sawtooth.ingest.schema import DataFolder
@@ -21,7 +21,7 @@ TRACE = gzip.compress(three_steps().json())
 def run(app_data: DataFolder, tmp_path) -> Manifest:
     path = tmp_path / "trace"
     path.write_bytes(TRACE)
-    return bring_in(app_data, [(path, 'na"me;\r\n\u202eé.json.gz')]).runs[0]
+    return ingest_into_runs(app_data, [(path, 'na"me;\r\n\u202eé.json.gz')]).runs[0]
 
 
 @pytest.fixture

@@ -79,8 +79,10 @@ def test_numbers_of_overlapping_dots_are_stacked():
 
 def test_a_numbered_dot_has_room_for_its_number_and_is_not_hidden():
     product = placed().tail(1)
-    rows = pd.concat([product.assign(ms=0.02), *[product] * (roofline.LABELLED - 1), product.assign(ms=0.5)], ignore_index=True)
+    rows = pd.concat(
+        [product.assign(ms=0.02), *[product] * (roofline.MAX_LABELLED - 1), product.assign(ms=0.5)], ignore_index=True
+    )
     (chart,) = roofline.roofline(rows, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
     (dots,) = (trace for trace in chart.figure.data if trace.mode == "markers")
-    assert len(dots.x) == roofline.LABELLED + 1
+    assert len(dots.x) == roofline.MAX_LABELLED + 1
     assert dots.marker.size[0] < roofline.NAMED_PX <= min(dots.marker.size[1:])  # the dot without a number is drawn first

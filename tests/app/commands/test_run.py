@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sawtooth.app.commands import run
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.reports import brief
 from sawtooth.app.served_address import ServedAddress, keep_address
 from sawtooth.ingest import children
@@ -27,7 +27,7 @@ def bundle(tmp_path: Path) -> Path:
     """Return a recorded run in one file."""
     folder = DataFolder(tmp_path / "recorded").create()
     files = [(path, path.name) for path in sorted((RECORDINGS / "gpt_small").glob("*.json*")) if path.name != "truth.json"]
-    export_runs(folder, [bring_in(folder, files).runs[0].id], tmp_path / "run.sawtooth")
+    export_runs(folder, [ingest_into_runs(folder, files).runs[0].id], tmp_path / "run.sawtooth")
     return tmp_path / "run.sawtooth"
 
 

@@ -33,12 +33,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count how often files are ingested."""
     counted: list[int] = []
 
-    def bring_in(*args: object, **options: object) -> object:
+    def ingest_into_runs(*args: object, **options: object) -> object:
         counted.append(1)
         return real(*args, **options)  # type: ignore[arg-type]
 
-    real = inputs.bring_in
-    monkeypatch.setattr(inputs, "bring_in", bring_in)
+    real = inputs.ingest_into_runs
+    monkeypatch.setattr(inputs, "ingest_into_runs", ingest_into_runs)
     return counted
 
 

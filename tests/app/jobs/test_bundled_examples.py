@@ -9,8 +9,8 @@ import pytest
 from sawtooth.app.jobs import child
 from sawtooth.app.jobs.bundled_examples import SAMPLES, bundled_recordings, first_pair, import_bundled
 from sawtooth.app.jobs.first_answer import FILE, computed_first_answer, first_answer
-from sawtooth.app.jobs.ingest_files import bring_in
-from sawtooth.app.jobs.job_files import JobFile, JobOrder
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
+from sawtooth.app.jobs.job_files import JobFile, JobRequest
 from sawtooth.app.jobs.queue import Jobs
 from sawtooth.app.settings import Settings
 from sawtooth.ingest.manifest import Manifest
@@ -93,13 +93,13 @@ def test_ingesting_an_example_makes_an_own_run(tmp_path: Path, own_first: bool) 
     trace = matmul_loop().write(tmp_path / "trace.json")
     data = DataFolder(tmp_path / "data").create()
     files = [JobFile(str(trace), trace.name, trace.stat().st_size)]
-    example = JobOrder(str(data.root), files, name="gpt", bundled=True, created_ns=5)
+    example = JobRequest(str(data.root), files, name="gpt", bundled=True, created_ns=5)
     if own_first:
-        mine = bring_in(data, [(trace, trace.name)], name="mine").runs[0]
+        mine = ingest_into_runs(data, [(trace, trace.name)], name="mine").runs[0]
         child.run(example, lambda _: None)
         assert data.manifests() == [mine]
     else:
         child.run(example, lambda _: None)
         assert [(run.name, run.bundled, run.created_ns) for run in data.manifests()] == [("gpt", True, 5)]
-        bring_in(data, [(trace, trace.name)], name="mine")
+        ingest_into_runs(data, [(trace, trace.name)], name="mine")
         assert [(run.name, run.bundled) for run in data.manifests()] == [("mine", False)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.app.jobs.ingest_files import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import files_of, ingest_into_runs
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.runs import telemetry_match
 from sawtooth.ingest.schema import DataFolder
@@ -23,8 +23,8 @@ def test_a_truncated_trace_is_reported_at_ingest(tmp_path: Path) -> None:
     cut = tmp_path / "cut.json"
     cut.write_bytes(whole.read_bytes()[: int(0.8 * whole.stat().st_size)])
     folder = DataFolder(tmp_path / "data").create()
-    assert bring_in(folder, [(whole, "whole.json")], name="whole").notices == []
-    (notice,) = bring_in(folder, [(cut, "cut.json")], name="cut").notices
+    assert ingest_into_runs(folder, [(whole, "whole.json")], name="whole").notices == []
+    (notice,) = ingest_into_runs(folder, [(cut, "cut.json")], name="cut").notices
     assert notice.startswith("cut.json: The trace ends before its closing bracket")
 
 
@@ -40,7 +40,7 @@ def test_a_compile_log_with_a_bundle_is_attached_to_its_run(tmp_path: Path) -> N
     folder = DataFolder(tmp_path / "data").create()
     files = [(bundle, bundle.name), (log, log.name)]
     for given in (files, files[::-1], files[:1]):  # in any order; and a second time, without the log
-        (run,) = bring_in(folder, given).runs
+        (run,) = ingest_into_runs(folder, given).runs
         assert [ref.kind for ref in run.recordings] == ["trace", "compile"]
     assert len(folder.manifests()) == 1
 
@@ -48,12 +48,12 @@ def test_a_compile_log_with_a_bundle_is_attached_to_its_run(tmp_path: Path) -> N
 def test_a_known_trace_is_reported_with_its_name(tmp_path: Path) -> None:
     trace = matmul_loop().write(tmp_path / "baseline.json")
     folder = DataFolder(tmp_path / "data").create()
-    assert bring_in(folder, [(trace, "baseline.json")]).notices == []
-    assert bring_in(folder, [(trace, "baseline.json")]).notices == [], "the same file again is no news"
-    other = bring_in(folder, [(trace, "other.json")])
+    assert ingest_into_runs(folder, [(trace, "baseline.json")]).notices == []
+    assert ingest_into_runs(folder, [(trace, "baseline.json")]).notices == [], "the same file again is no news"
+    other = ingest_into_runs(folder, [(trace, "other.json")])
     assert other.runs[0].name == "baseline"
     assert other.notices == ["other.json exists already as baseline.json of the run baseline, so it was not read again."]
-    (named,) = bring_in(folder, [(trace, "other.json")], name="with reads").notices
+    (named,) = ingest_into_runs(folder, [(trace, "other.json")], name="with reads").notices
     assert named == "baseline exists already and is now called with reads."
 
 
@@ -81,7 +81,7 @@ def test_telemetry_of_another_time_host_or_gpu_is_reported(
         return replace(origin, **changed) if ref.kind == "telemetry" else origin
 
     monkeypatch.setattr(telemetry_match, "_origin", planted_origin)
-    ingested = bring_in(DataFolder(tmp_path / "data").create(), [(trace, trace.name), (telemetry, telemetry.name)])
+    ingested = ingest_into_runs(DataFolder(tmp_path / "data").create(), [(trace, trace.name), (telemetry, telemetry.name)])
     assert len(ingested.runs) == 1
     assert ingested.notices == ([f"{telemetry.name}: {said}. {telemetry_match.ANOTHER_JOB}"] if said else [])
 
@@ -91,5 +91,5 @@ def test_a_file_with_a_generic_name_is_named_after_its_folder(tmp_path: Path) ->
     for number, name in enumerate(("baseline", "larger-batch")):
         (tmp_path / "runs" / name).mkdir(parents=True)
         trace = matmul_loop(steps=4 + number).write(tmp_path / "runs" / name / "trace.json")
-        (run,) = bring_in(folder, files_of(trace)[0]).runs
+        (run,) = ingest_into_runs(folder, files_of(trace)[0]).runs
         assert (run.name, run.recordings[0].source_name) == (name, f"{name}/trace.json")

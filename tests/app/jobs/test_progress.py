@@ -11,7 +11,7 @@ import pytest
 
 from sawtooth.app.format import share
 from sawtooth.app.jobs import child, ingest_files
-from sawtooth.app.jobs.job_files import JobFile, JobOrder, JobOutcome, JobProgress
+from sawtooth.app.jobs.job_files import JobFile, JobOutcome, JobProgress, JobRequest
 from sawtooth.app.jobs.queue import child_command
 from tests.support.chrome_trace import matmul_loop
 
@@ -27,7 +27,7 @@ def test_a_trace_has_a_preview_before_its_analysis(tmp_path: Path, monkeypatch: 
         return derive(*given)
 
     monkeypatch.setattr(ingest_files, "ensure_derived", noted)
-    order = JobOrder(str(tmp_path / "data"), [JobFile(str(trace), trace.name, trace.stat().st_size)])
+    order = JobRequest(str(tmp_path / "data"), [JobFile(str(trace), trace.name, trace.stat().st_size)])
     outcome = child.run(order, reported.append)
     assert len(before_deriving) == 1 and before_deriving[0].endswith(f"4 steps, GPU busy {share(2800 / 3700)} of the recording")
     assert reported[-1].runs == outcome.run_ids and reported[-1].seen == before_deriving[0]
@@ -45,7 +45,7 @@ def test_each_file_that_cannot_be_read_is_named_with_its_reason(tmp_path: Path) 
         files.append(JobFile(str(path), path.name, path.stat().st_size))
     folder = tmp_path / "job"
     folder.mkdir()
-    (folder / "job.json").write_bytes(msgspec.json.encode(JobOrder(str(tmp_path / "data"), files)))
+    (folder / "job.json").write_bytes(msgspec.json.encode(JobRequest(str(tmp_path / "data"), files)))
     with subprocess.Popen(child_command(folder), stdin=subprocess.PIPE) as process:  # it ends where its input does
         assert process.wait(120) == 1
     outcome = msgspec.json.decode((folder / "result.json").read_bytes(), type=JobOutcome)

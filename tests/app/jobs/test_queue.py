@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from sawtooth.app.jobs.failure_sentences import crash_sentence
-from sawtooth.app.jobs.job_files import JobOrder, JobOutcome
+from sawtooth.app.jobs.job_files import JobOutcome, JobRequest
 from sawtooth.app.jobs.leftovers import remove_leftovers
 from sawtooth.app.jobs.queue import MAX_JOBS, MAX_RUNNING, IngestJob, Jobs
 from sawtooth.app.settings import Settings
@@ -233,7 +233,7 @@ def test_sweeping_removes_only_files_of_dead_servers(tmp_path) -> None:
     dead, alive, fresh = uploads / "job-dead", uploads / "job-alive", uploads / "job-half"
     for folder, pid in ((dead, 2**22 + 5), (alive, os.getppid())):
         folder.mkdir()
-        (folder / "job.json").write_bytes(msgspec.json.encode(JobOrder("x", [], server_pid=pid)))
+        (folder / "job.json").write_bytes(msgspec.json.encode(JobRequest("x", [], server_pid=pid)))
     fresh.mkdir()
     assert remove_leftovers(uploads, now=fresh.stat().st_mtime + 1) == 1
     assert sorted(p.name for p in uploads.iterdir()) == ["job-alive", "job-half"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
-from sawtooth.app.jobs.ingest_files import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import files_of, ingest_into_runs
 from sawtooth.ingest.database import first_row
 from sawtooth.ingest.schema import DataFolder
 from tests.support.sampled_hosts import host
@@ -25,7 +25,7 @@ def test_pieces_with_one_header_are_one_log(tmp_path: Path) -> None:
     (logs / "gpu.log.1").write_text("".join(rows[400:801]))
     (logs / "gpu.log").write_text("".join(rows[801:]))
     folder = DataFolder(tmp_path / "data")
-    ingested = bring_in(folder, [(logs / name, name) for name in ("gpu.log", "gpu.log.1", "gpu.log.2.gz")])
+    ingested = ingest_into_runs(folder, [(logs / name, name) for name in ("gpu.log", "gpu.log.1", "gpu.log.2.gz")])
     assert ingested.notices[0] == "gpu.log: 3 pieces of this rotated log were read as one, the oldest first."
     (ref,) = ingested.runs[0].telemetry
     query = "SELECT count(*), count(DISTINCT device), count(DISTINCT time_ns) FROM samples"
@@ -43,4 +43,4 @@ def test_logs_of_the_same_time_or_without_times_stay_separate(tmp_path: Path) ->
     (logs / "dmon.txt").write_text("# gpu sm\n 0 95\n 0 94\n")
     (logs / "dmon.txt.1").write_text("# gpu sm\n 0 91\n 0 90\n")
     files, _ = files_of(logs)
-    assert len(bring_in(DataFolder(tmp_path / "data"), files).runs[0].telemetry) == 4
+    assert len(ingest_into_runs(DataFolder(tmp_path / "data"), files).runs[0].telemetry) == 4

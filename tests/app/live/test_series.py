@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.app.charts.live import picture
 from sawtooth.app.live import sessions as live_sessions
-from sawtooth.app.live.series import BUCKETS, MAX_POINTS, MAX_SAMPLES, WINDOW_NS, LiveSeries, thin
+from sawtooth.app.live.series import MAX_POINTS, MAX_SAMPLES, SESSION_BUCKETS, WINDOW_NS, LiveSeries, thin
 from sawtooth.app.live.sessions import LiveSession
 from sawtooth.app.theme import QUANTITIES
 from sawtooth.ingest.telemetry import session as telemetry_session
@@ -30,7 +30,7 @@ def test_lines_are_short_and_keep_every_extreme(samples: int) -> None:
     recent = series.since(START + (samples - 5) * STEP)[1]
     assert recent.tolist() == values[-5:].tolist()
     assert len(series._time) <= 2 * WINDOW_NS // STEP + 1
-    assert len(series._bucket) <= BUCKETS
+    assert len(series._bucket) <= SESSION_BUCKETS
 
 
 def test_a_stopped_clock_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

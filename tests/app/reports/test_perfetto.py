@@ -21,7 +21,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.api import routes
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.reports.perfetto import merged_trace
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.manifest import Manifest
@@ -55,7 +55,7 @@ def traces(folder: Path) -> list[Path]:
 
 
 def run_of(folder: DataFolder, paths: list[Path]) -> Manifest:
-    (run,) = bring_in(folder, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(folder, [(path, path.name) for path in paths]).runs
     return run
 
 

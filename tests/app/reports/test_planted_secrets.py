@@ -20,7 +20,7 @@ from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.page.sharing import slide
 from sawtooth.app.places import SCREENS
 from sawtooth.ingest.schema import DataFolder
@@ -53,7 +53,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
     head, *ticks = (RECORDINGS / "mlp_4093" / "nvml.jsonl").read_text().splitlines()
     (place / "nvml.jsonl").write_text("\n".join([json.dumps({**json.loads(head), **METADATA, "host": HOST}), *ticks]))
     folder = DataFolder(place / "data").create()
-    bring_in(folder, [(place / name, name) for name in ("trace.json", "nvml.jsonl")])
+    ingest_into_runs(folder, [(place / name, name) for name in ("trace.json", "nvml.jsonl")])
     return folder
 
 

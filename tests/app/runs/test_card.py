@@ -8,7 +8,7 @@ import pytest
 
 from sawtooth.analysis import result_cache as result_store
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs.card import READINGS, card_of, stored_card
 from sawtooth.ingest.loop.command import ENDED_BEFORE, ENDED_WITH, RECORDED_BY, failure_of
@@ -43,7 +43,7 @@ def run(folder: DataFolder, tmp_path: Path) -> Manifest:
         *({"t_ns": BASE_NS + ms * 1_000_000, "gpu_util": 50} for ms in times),
     ]
     telemetry.write_text("\n".join(json.dumps(line) for line in lines))
-    return bring_in(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0]
+    return ingest_into_runs(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0]
 
 
 def test_a_card_has_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, library: Library) -> None:
@@ -60,7 +60,7 @@ def test_a_card_shows_the_gpu_s_activity_where_it_was_sampled(folder: DataFolder
     trace, telemetry = three_steps().write(tmp_path / "trace.json"), tmp_path / "nvml.jsonl"
     samples = [{"t_ns": BASE_NS + ms * 1_000_000, "gpu_util": 90, "gpm_graphics": 25.0} for ms in range(0, 3000, 100)]
     telemetry.write_text("\n".join(map(json.dumps, [{"meta": True, "name": "NVIDIA H200", "hz": 10}, *samples])))
-    card = card_of(bring_in(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0], library)
+    card = card_of(ingest_into_runs(folder, [(trace, trace.name), (telemetry, telemetry.name)]).runs[0], library)
     assert (set(card.utilization), card.utilization_of) == ({0.25}, "gr_active_pct")
 
 

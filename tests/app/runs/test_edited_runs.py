@@ -9,7 +9,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from sawtooth.app.jobs import child as ingest_job
-from sawtooth.app.jobs.job_files import JobFile, JobOrder
+from sawtooth.app.jobs.job_files import JobFile, JobRequest
 from sawtooth.app.page.runs.editing import edited
 from sawtooth.app.runs import card as run_card
 from sawtooth.app.runs.card import Card
@@ -100,7 +100,7 @@ def test_a_run_that_cannot_be_analysed_is_reported_and_others_are_shown(
         store_analyses(folder, runs)
 
     monkeypatch.setattr(ingest_job, "_store_analyses", _store_analyses)
-    outcome = ingest_job.run(JobOrder(str(app_data.root), files, separate=True), lambda progress: None)
+    outcome = ingest_job.run(JobRequest(str(app_data.root), files, separate=True), lambda progress: None)
     assert len(outcome.run_ids) == 2 and not outcome.sentence
     assert len(outcome.notices) == 1 and "its analysis failed" in outcome.notices[0]
     assert len(list(app_data.derived.glob("*.card.msgpack"))) == 1

@@ -17,7 +17,7 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import duration_ms
 from sawtooth.app.jobs.rank_summary import summarise
-from sawtooth.app.jobs.whole_job import bring_in_job
+from sawtooth.app.jobs.whole_job import ingest_job
 from sawtooth.app.page.parts.rank_panels import late_in_the_profile, position_of
 from sawtooth.app.theme import CAUSES
 from sawtooth.ingest.schema import DataFolder
@@ -118,8 +118,8 @@ def summarised(tmp_path: Path) -> str:
 @pytest.mark.slow
 def test_the_map_of_a_reduced_job_has_all_ranks(app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summaries = summarised(tmp_path)
-    monkeypatch.setattr(reduction, "MOST", 1)
-    run = bring_in_job(app_data, summaries, sources=[str(tmp_path)]).manifest.id
+    monkeypatch.setattr(reduction, "MAX_REPRESENTATIVES", 1)
+    run = ingest_job(app_data, summaries, sources=[str(tmp_path)]).manifest.id
     test = opened("ranks", run)
     assert "Rank 3 delays the job" in words_of(test)
     assert "parallel transfers take 100\u00a0µs of a step" in words_of(opened("communication", run))  # by the summaries of all
@@ -143,8 +143,8 @@ def test_representatives_wait_for_all_ranks_of_their_job(
     app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     summaries = summarised(tmp_path)
-    monkeypatch.setattr(reduction, "MOST", 2)
-    manifest = bring_in_job(app_data, summaries, opened=[6, 7], sources=[str(tmp_path)]).manifest
+    monkeypatch.setattr(reduction, "MAX_REPRESENTATIVES", 2)
+    manifest = ingest_job(app_data, summaries, opened=[6, 7], sources=[str(tmp_path)]).manifest
     result = analyse(manifest, Library(app_data))
     assert result.communication is not None and result.communication.heat is not None
     waits_ms = result.communication.heat.groupby("rank")["wait_ms"].mean()

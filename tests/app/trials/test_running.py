@@ -61,7 +61,7 @@ def run_trial(
 )
 def test_the_end_of_a_run_is_named(code: str, how: str, why: str, tmp_path: Path) -> None:
     run = run_trial(tmp_path, code)
-    assert (run.how, run.why, run.bundle, run.step_times_ms) == (how, why, None, [])
+    assert (run.ending, run.why, run.bundle, run.step_times_ms) == (how, why, None, [])
     assert (tmp_path / "training" / "last.txt").read_text() == OLD
 
 
@@ -69,7 +69,7 @@ def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch
     monkeypatch.setattr(running, "HANGS_S", 0.0)  # the first step must come within four times the base run's 0.2 s
     child = f"import time; time.sleep(600)  # {tmp_path}"
     run = run_trial(tmp_path, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])")
-    assert run.how == "hung"
+    assert run.ending == "hung"
     assert run.why == "The first step did not end within 800\N{NO-BREAK SPACE}ms, so the run was ended."
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):  # other programs may end at the same time
@@ -88,7 +88,7 @@ def test_a_python_without_the_hook_is_reported_soon(
 ) -> None:
     monkeypatch.setattr(running, "HANGS_S", 0.5)
     run = run_trial(tmp_path, code, python=python, start_s=None)
-    assert (run.how, run.why_unmeasured) == (how, endings.NOT_LOADED)
+    assert (run.ending, run.why_unmeasured) == (how, endings.NOT_LOADED)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -142,7 +142,7 @@ def test_a_python_has_time_to_load_the_hook(tmp_path: Path, monkeypatch: pytest.
 )
 def test_a_run_ends_before_it_changes_an_existing_file(writes: str, tmp_path: Path) -> None:
     run = run_trial(tmp_path, writes)
-    assert run.how == "guarded" and [file["path"] for file in run.files] == [str(tmp_path / "training" / "last.txt")]
+    assert run.ending == "guarded" and [file["path"] for file in run.files] == [str(tmp_path / "training" / "last.txt")]
     assert (tmp_path / "training" / "last.txt").read_text() == OLD
 
 
@@ -161,7 +161,7 @@ def test_temporary_files_are_in_a_folder_with_a_short_path(tmp_path: Path) -> No
 
 def test_a_run_may_change_files_if_the_user_allows_it(tmp_path: Path) -> None:
     run = run_trial(tmp_path, "open('last.txt', 'w').write('new')", guards=False)
-    assert run.how == "ended" and (tmp_path / "training" / "last.txt").read_text() == "new"
+    assert run.ending == "ended" and (tmp_path / "training" / "last.txt").read_text() == "new"
 
 
 def test_one_long_compiling_step_is_not_a_measurement(tmp_path: Path) -> None:

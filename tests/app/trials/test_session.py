@@ -160,11 +160,11 @@ def test_the_plan_says_how_long_it_takes(seconds: float, step_ms: float, duratio
 @pytest.mark.parametrize(
     ("end", "status", "why"),
     [
-        ({"how": "hung", "why": "No step ended within 60 s."}, "failed", "No step ended within 60 s."),
-        ({"how": "failed", "why": "ValueError"}, "failed", "ValueError"),
-        ({"how": "out_of_memory", "why": "OutOfMemoryError"}, "out_of_memory", "OutOfMemoryError"),
+        ({"ending": "hung", "why": "No step ended within 60 s."}, "failed", "No step ended within 60 s."),
+        ({"ending": "failed", "why": "ValueError"}, "failed", "ValueError"),
+        ({"ending": "out_of_memory", "why": "OutOfMemoryError"}, "out_of_memory", "OutOfMemoryError"),
         (
-            {"how": "guarded", "files": [{"path": "last.pt"}]},
+            {"ending": "guarded", "files": [{"path": "last.pt"}]},
             "failed",
             "The trial was ended before it changed last.pt.",
         ),
@@ -192,7 +192,7 @@ def test_a_run_whose_port_is_taken_is_repeated_once(session: TrialSession, monke
 
     def run(order: RunRequest) -> FinishedRun:
         taken = {"fused-optimizer": not waits, "gc-frozen": True}.get("".join(order.settings.changes), False)
-        failed = {"how": "failed", "why": "OSError", "tail": "OSError: [Errno 98] Address already in use"} if taken else {}
+        failed = {"ending": "failed", "why": "OSError", "tail": "OSError: [Errno 98] Address already in use"} if taken else {}
         return replace(good(order), **failed)
 
     monkeypatch.setattr(sessions, "run", run)
@@ -204,7 +204,7 @@ def test_a_run_whose_port_is_taken_is_repeated_once(session: TrialSession, monke
 def test_a_repeat_of_the_base_run_that_hangs_is_reported(session: TrialSession, monkeypatch: pytest.MonkeyPatch) -> None:
     good = sessions.run
     said: list[str] = []
-    ends = iter(({}, {"how": "hung", "bundle": None, "why": "The first step did not end within 2 min."}))
+    ends = iter(({}, {"ending": "hung", "bundle": None, "why": "The first step did not end within 2 min."}))
     monkeypatch.setattr(sessions, "run", lambda order: replace(good(order), **({} if order.settings.changes else next(ends))))
     monkeypatch.setattr(session, "_say", said.append)
     trials = tried(session, FUSED)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.app.jobs.ingest_files import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import files_of, ingest_into_runs
 from sawtooth.ingest import children
 from sawtooth.ingest.capture.recorder import profile
 from sawtooth.ingest.runs.bundle_file import open_bundle
@@ -52,7 +52,7 @@ def test_a_loop_that_ends_while_timed_is_not_called_too_short(
 KILLED_TRAINING = """
 import os, signal, sys, time, torch
 from pathlib import Path
-from sawtooth.app.jobs.ingest_files import bring_in, files_of
+from sawtooth.app.jobs.ingest_files import ingest_into_runs, files_of
 from sawtooth.ingest import children
 from sawtooth.ingest.capture import sampler_process
 from sawtooth.capture import profile
@@ -74,7 +74,7 @@ def test_recorded_data_of_a_killed_job_can_be_read(tmp_path: Path) -> None:
     (recording_folder,) = tmp_path.iterdir()
     assert recording_folder.name.startswith("run-recording-")
     files, is_folder = files_of(recording_folder)
-    (run,) = bring_in(DataFolder(tmp_path / "data").create(), files, tolerant=is_folder).runs
+    (run,) = ingest_into_runs(DataFolder(tmp_path / "data").create(), files, tolerant=is_folder).runs
     assert {ref.kind for ref in run.recordings} == {"telemetry", "marks"}
 
 

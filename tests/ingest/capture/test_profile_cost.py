@@ -29,7 +29,7 @@ class Process:
         for step in range(1, max_steps):
             self.memory += int(self.events * EVENT_BYTES)
             self.now += 1.0
-            if limit.is_reached():
+            if limit.end_step():
                 return step
         return max_steps
 
@@ -52,7 +52,7 @@ def test_memory_that_grows_faster_than_operators_can_run_is_the_trainings_own() 
     limit = process.limit()
     for _ in range(5):
         process.memory, process.now = process.memory + 10**9, process.now + 0.02
-        assert not limit.is_reached()
+        assert not limit.end_step()
 
 
 @pytest.mark.parametrize("grown_step", [1, 2, 4])
@@ -62,7 +62,7 @@ def test_memory_that_grows_in_one_step_only_is_the_trainings_own(grown_step: int
     for step in range(1, 6):
         process.memory += int(process.events * EVENT_BYTES) + (int(0.8 * MAX_EVENTS * EVENT_BYTES) if step == grown_step else 0)
         process.now += 1.0
-        assert not limit.is_reached()
+        assert not limit.end_step()
     assert limit.events() <= 0.15 * MAX_EVENTS
 
 
@@ -71,10 +71,10 @@ def test_freed_memory_is_not_taken_for_operators() -> None:
     for count in (8, 24, 40):  # The memory of a batch is freed at the end of the step.
         blocks = [bytearray(2_000_000) for _ in range(count)]
         del blocks
-        limit.is_reached()
+        limit.end_step()
     assert limit.events() * EVENT_BYTES < 2_000_000
     profile_memory = [bytearray(4_000) for _ in range(20_000)]
-    limit.is_reached()
+    limit.end_step()
     assert limit._memory() - limit._first_memory > 70_000_000 and profile_memory
 
 
@@ -82,7 +82,7 @@ def test_ranks_end_at_the_step_that_the_first_rank_requests(tmp_path: Path, monk
     ranks = [ProfileCost(tmp_path, 2) for _ in range(3)]
     full = [False, True, True]
     for rank, wish in zip(ranks, full, strict=True):
-        monkeypatch.setattr(rank, "_limit", type("Limit", (), {"is_reached": lambda _, wish=wish: wish})())
+        monkeypatch.setattr(rank, "_limit", type("Limit", (), {"end_step": lambda _, wish=wish: wish})())
     assert [rank.must_end(step) for rank, step in zip(ranks, (7, 7, 8), strict=True)] == [False, False, True]
     assert ranks[0].must_end(8) and not ranks[1].must_end(7)
 
@@ -94,7 +94,7 @@ def test_a_long_end_of_a_profile_is_noted_in_the_next_marks(tmp_path: Path, monk
     cost.note_begin(after_first=False)
     monkeypatch.setattr(EventLimit, "events", lambda _: 184_321.0)
     for _ in range(6):
-        cost._limit.is_reached()
+        cost._limit.end_step()
     with cost.ending([0, 1], 5):
         pass
     assert profile_cost.cost_messages(tmp_path) == [], "a short pause for a whole profile is not reported"

@@ -8,7 +8,7 @@ import pytest
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.step_marks import step_mark_evidence
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import ingest_file
@@ -39,7 +39,7 @@ def test_marks_are_the_best_evidence_after_the_user_and_are_in_bundles(folder: D
     trace = RECORDINGS / "gpt_small" / "trace.json.gz"
     first_ns = 1_700_000_000_000_000_000
     marks = written(tmp_path / "marks.jsonl", 300, first_ns - BEFORE_NS)
-    (run,) = bring_in(folder, [(trace, "trace.json.gz"), (marks, "marks.jsonl")]).runs
+    (run,) = ingest_into_runs(folder, [(trace, "trace.json.gz"), (marks, "marks.jsonl")]).runs
     library = Library(folder)
     result = analyse(run, library)
     assert result.lead is not None and result.lead.best.source == "marks"
@@ -60,7 +60,7 @@ def test_a_phase_before_the_training_does_not_hide_its_marks(folder: DataFolder,
             clock["now"] += STEP_NS
             writer.mark(step, optimizer=optimizer)
     writer.close()
-    (run,) = bring_in(folder, [(path, path.name)]).runs
+    (run,) = ingest_into_runs(folder, [(path, path.name)]).runs
     stopwatch = step_mark_evidence(run, Library(folder), None)
     assert stopwatch is not None and stopwatch.ms == pytest.approx(STEP_NS / 1e6)
 
@@ -115,7 +115,7 @@ def test_marks_written_by_a_script_are_not_telemetry(folder: DataFolder, tmp_pat
     path, first_ns = tmp_path / "marks.jsonl", 1_700_000_000_000_000_000
     lines = [json.dumps({"step": i, "t_ns": first_ns + i * STEP_NS, "phase": "train"}) for i in range(40)]
     path.write_text("\n".join([*lines, '{"step": 40, "t_ns": 17']))
-    (run,) = bring_in(folder, [(path, path.name)]).runs
+    (run,) = ingest_into_runs(folder, [(path, path.name)]).runs
     assert [ref.kind for ref in run.recordings] == ["marks"]
     library = Library(folder)
     step = analyse(run, library).metrics["best_step_time_ms"]
@@ -143,6 +143,6 @@ def test_call_sites_are_stored_and_may_be_missing(folder: DataFolder, tmp_path: 
     cut.write_text("\n".join([head, lines[1], lines[3]]))
     expected = {path: ["train.py:0 < train.py:9"] * 2 + ["train.py:1 < train.py:9"] * 2 + ["#64"], cut: ["#0", "#1"]}
     for file, sites in expected.items():
-        (run,) = bring_in(folder, [(file, file.name)]).runs
+        (run,) = ingest_into_runs(folder, [(file, file.name)]).runs
         with Library(folder) as library, library.open(run.recordings[0].id, derived=False) as recording:
             assert [site for (site,) in recording.rows("SELECT site FROM step_marks ORDER BY step")] == sites

@@ -25,7 +25,7 @@ def test_waits_for_first_batches_are_part_of_all_waits() -> None:
     parts = step_parts(epochs(), [], cpu_only=True)
     assert parts is not None
     assert (parts.waiting_ms, parts.first_ms, parts.starting_ms) == pytest.approx((7.0, 4.8, 3.0))
-    assert (parts.epochs, parts.every, parts.kept, parts.apart_ms) == (4, 10, False, ())
+    assert (parts.epochs, parts.epoch_steps, parts.persistent_workers, parts.apart_ms) == (4, 10, False, ())
 
 
 @pytest.mark.parametrize(("phase", "kind"), [("eval", "evaluation"), ("checkpoint", "checkpoint"), ("train", "unknown")])

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import pack_run
 from sawtooth.ingest.errors import NotFoundError, UsageError
@@ -57,10 +57,10 @@ def test_a_bundle_is_ingested_like_any_other_file(tmp_path: Path) -> None:
     target = tmp_path / "anything.bin"
     export_runs(folder, [run.id], target)
     other = DataFolder(tmp_path / "b").create()
-    ingested = bring_in(other, [(target, "dropped.sawtooth")])
+    ingested = ingest_into_runs(other, [(target, "dropped.sawtooth")])
     assert [m.id for m in ingested.runs] == [run.id] and ingested.runs[0].facts.step_time_ms == 46.05
     assert list(other.derived.iterdir())
-    (named,) = bring_in(other, [(target, "dropped.sawtooth")], name="mine").runs
+    (named,) = ingest_into_runs(other, [(target, "dropped.sawtooth")], name="mine").runs
     assert named.name == "mine" and other.read_manifest(run.id) == named
 
 

@@ -16,7 +16,7 @@ from sawtooth.analysis.tables.timeline import TimelineSpan
 from sawtooth.analysis.telemetry import series
 from sawtooth.analysis.telemetry.clock import ClockOrigin, SampleClock, place
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import Manifest, RecordingRef
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle
@@ -111,7 +111,7 @@ def test_the_command_line_takes_a_zone_and_says_when_one_is_missing(tmp_path: Pa
 def test_a_wrong_clock_correction_changes_nothing(tmp_path: Path, folder: DataFolder, stated: tuple[str, str]) -> None:
     trace = matmul_loop().write(tmp_path / "trace.json")
     log = csv_log(tmp_path / "smi.csv", ["2026/07/02 13:46:40.000", "2026/07/02 13:46:40.100", "2026/07/02 13:46:40.200"])
-    (before,) = bring_in(folder, [(trace, "trace.json")], name="before").runs
+    (before,) = ingest_into_runs(folder, [(trace, "trace.json")], name="before").runs
     for files in ([trace], [trace, log]):
         command = ["ingest", *map(str, files), "--data", str(folder.root), "--name", "after", *stated]
         assert isinstance(CliRunner().invoke(cli, command).exception, UsageError)
@@ -126,7 +126,7 @@ def test_local_telemetry_is_aligned_only_with_its_zone(tmp_path: Path, folder: D
 
     local = [dt.datetime.fromtimestamp(row["t"], dt.UTC).strftime("%Y/%m/%d %H:%M:%S.%f")[:-3] for row in lines]
     log = csv_log(tmp_path / "smi.csv", local)
-    bare = bring_in(folder, [(trace, "trace.json"), (log, "smi.csv")])
+    bare = ingest_into_runs(folder, [(trace, "trace.json"), (log, "smi.csv")])
     assert "smi.csv" in bare.notices[0]
     library = Library(folder)
     result = analyse(bare.runs[0], library)
@@ -134,7 +134,7 @@ def test_local_telemetry_is_aligned_only_with_its_zone(tmp_path: Path, folder: D
     span = TimelineSpan(BASE_NS, BASE_NS + 10**9)
     assert not reported.clock.known
     assert not series.overlap(reported, span, "unix")
-    placed = bring_in(folder, [(trace, "trace.json"), (log, "smi.csv")], correction=ClockCorrection(time_zone="+02:00"))
+    placed = ingest_into_runs(folder, [(trace, "trace.json"), (log, "smi.csv")], correction=ClockCorrection(time_zone="+02:00"))
     assert placed.notices == []
     assert placed.runs[0].id == bare.runs[0].id
     result = analyse(placed.runs[0], library)
@@ -153,7 +153,7 @@ def read(library: Library, result, run: Manifest) -> series.TelemetrySeries:
 def test_an_interval_stretches_samples_and_gaps(tmp_path: Path, folder: DataFolder) -> None:
     dmon = tmp_path / "dmon.txt"
     dmon.write_text("# gpu pwr sm\n# Idx W %\n" + "".join(f"    0 {100 + k} {k}\n" for k in range(10)))
-    run = bring_in(folder, [(dmon, "dmon.txt")], correction=ClockCorrection(start="1795249800", interval_s=0.1)).runs[0]
+    run = ingest_into_runs(folder, [(dmon, "dmon.txt")], correction=ClockCorrection(start="1795249800", interval_s=0.1)).runs[0]
     library = Library(folder)
     reported = read(library, analyse(run, library), run)
     assert reported.samples["time_ns"].tolist() == [1_795_249_800 * 10**9 + k * 10**8 for k in range(10)]
@@ -164,7 +164,7 @@ def test_an_interval_stretches_samples_and_gaps(tmp_path: Path, folder: DataFold
 
 def test_a_bundle_contains_clock_corrections(tmp_path: Path, folder: DataFolder) -> None:
     log = csv_log(tmp_path / "smi.csv", ["2026/07/02 13:46:40.000", "2026/07/02 13:46:40.100"])
-    run = bring_in(folder, [(log, "smi.csv")], correction=ClockCorrection("Europe/Berlin")).runs[0]
+    run = ingest_into_runs(folder, [(log, "smi.csv")], correction=ClockCorrection("Europe/Berlin")).runs[0]
     export_runs(folder, [run.id], tmp_path / "r.sawtooth")
     other = DataFolder(tmp_path / "other").create()
     assert import_bundle(tmp_path / "r.sawtooth", other)[0].telemetry[0].offset_ns == -BERLIN_SUMMER
@@ -241,7 +241,7 @@ def test_the_measured_offset_of_a_pushed_session_is_in_its_file(tmp_path: Path) 
     writer.close()
     write_session_file(tmp_path / "s", tmp_path / "s.jsonl", 1_500_000_000)
     folder = DataFolder(tmp_path / "data").create()
-    run = bring_in(folder, [(tmp_path / "s.jsonl", "s.jsonl")]).runs[0]
+    run = ingest_into_runs(folder, [(tmp_path / "s.jsonl", "s.jsonl")]).runs[0]
     library = Library(folder)
     with library.open(run.telemetry[0].id, derived=False) as recording:
         (text,) = recording.rows("SELECT metadata FROM recording")[0]

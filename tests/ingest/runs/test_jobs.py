@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
@@ -20,7 +20,7 @@ def ingested_runs(folder: Path, traces: dict[str, ChromeTrace]) -> list[Manifest
         trace.top.pop("distributedInfo", None)
         trace.top["made_for"] = name  # Different bytes make it a different recording.
         paths.append(trace.write(folder / name))
-    return bring_in(data, [(path, path.name) for path in paths]).runs
+    return ingest_into_runs(data, [(path, path.name) for path in paths]).runs
 
 
 @pytest.mark.parametrize("mesh", [False, True])
@@ -61,6 +61,6 @@ def test_a_rank_joins_the_profile_of_its_job_that_is_nearest_in_time(tmp_path: P
         for rank, trace in enumerate(job(2, 2, Planted())[: len(ranks)]):
             trace.top["baseTimeNanoseconds"] += profile * 60_000_000_000
             paths.append(trace.write(tmp_path / f"profile{profile}_{rank}.json"))
-    runs = bring_in(data, [(path, path.name) for path in paths]).runs
+    runs = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     expected = [{f"profile{profile}_{rank}.json" for rank in ranks} for profile, ranks in enumerate([first, [0, 1]])]
     assert [{ref.source_name for ref in run.recordings} for run in runs] == expected

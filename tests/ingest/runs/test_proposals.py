@@ -15,7 +15,7 @@ from sawtooth.analysis.result_cache import result_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.manifest import Manifest, UserFacts
 from sawtooth.ingest.runs.manifests import attach, delete_run, register_run
 from sawtooth.ingest.runs.proposals import accept, dismiss, list_changes, proposal_for, propose
@@ -83,7 +83,7 @@ def test_the_report_of_a_known_run_is_the_same_after_any_import(
 ) -> None:
     folder, run = known
     manifest, report = folder.manifest_file(run.id).read_bytes(), report_of(folder, run.id)
-    ingested = bring_in(folder, [(bundle(tmp_path, **content), "x.sawtooth")])
+    ingested = ingest_into_runs(folder, [(bundle(tmp_path, **content), "x.sawtooth")])
     assert [m.id for m in ingested.runs] == ingested.proposals == [run.id]
     assert folder.manifest_file(run.id).read_bytes() == manifest
     assert report_of(folder, run.id) == report
@@ -94,7 +94,7 @@ def test_every_fact_of_a_bundle_can_be_proposed(known: tuple[DataFolder, Manifes
     code = {"loader_sample_code": "images.py:12 decode", "loader_collate_code": "words.py:40 pad"}
     facts = dict.fromkeys(UserFacts.__struct_fields__, 0.5) | {"loader_later_from_ns": 5} | code
     facts |= {name: 7 for name, kind in UserFacts.__annotations__.items() if kind == "Amount | None"}
-    bring_in(folder, [(bundle(tmp_path, facts=facts), "x.sawtooth")])
+    ingest_into_runs(folder, [(bundle(tmp_path, facts=facts), "x.sawtooth")])
     proposal = proposal_for(folder, run.id)
     assert proposal is not None
     proposed = {change.what: change.after for change in list_changes(run, proposal)}
@@ -105,7 +105,9 @@ def test_a_fact_missing_in_a_bundle_stays_when_the_proposal_is_accepted(
     known: tuple[DataFolder, Manifest], tmp_path: Path
 ) -> None:
     folder, run = known
-    bring_in(folder, [(bundle(tmp_path, telemetry={"offset_ns": 5_000_000_000}, facts={"step_time_ms": 50.0}), "x.sawtooth")])
+    ingest_into_runs(
+        folder, [(bundle(tmp_path, telemetry={"offset_ns": 5_000_000_000}, facts={"step_time_ms": 50.0}), "x.sawtooth")]
+    )
     proposal = proposal_for(folder, run.id)
     assert proposal is not None
     assert {(d.what, d.before, d.after) for d in list_changes(run, proposal)} == {
@@ -122,7 +124,7 @@ def test_a_fact_missing_in_a_bundle_stays_when_the_proposal_is_accepted(
 @pytest.mark.parametrize("end", [dismiss, delete_run])
 def test_a_new_recording_is_removed_with_its_proposal(known: tuple[DataFolder, Manifest], tmp_path: Path, end: Any) -> None:
     folder, run = known
-    bring_in(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
+    ingest_into_runs(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
     proposal = proposal_for(folder, run.id)
     assert proposal is not None
     new = next(ref for ref in proposal.recordings if ref.id not in {r.id for r in run.recordings})
@@ -135,7 +137,7 @@ def test_a_new_recording_is_removed_with_its_proposal(known: tuple[DataFolder, M
 def test_a_repeated_bundle_keeps_its_proposed_recordings(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
     folder, run = known
     for _ in range(2):
-        bring_in(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
+        ingest_into_runs(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
     taken = accept(folder, run.id)
     assert len(taken.recordings) == len(run.recordings) + 1
     assert all(folder.recording_file(ref.id).exists() for ref in taken.recordings)
@@ -143,7 +145,7 @@ def test_a_repeated_bundle_keeps_its_proposed_recordings(known: tuple[DataFolder
 
 def test_a_recording_proposed_for_another_run_stays(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
     folder, run = known
-    bring_in(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
+    ingest_into_runs(folder, [(bundle(tmp_path, other=another_gpu()), "x.sawtooth")])
     proposal = proposal_for(folder, run.id)
     assert proposal is not None
     other = register_run(folder, run.telemetry, "the telemetry alone")
@@ -154,7 +156,7 @@ def test_a_recording_proposed_for_another_run_stays(known: tuple[DataFolder, Man
 
 def test_a_proposal_without_changes_is_not_listed(known: tuple[DataFolder, Manifest], tmp_path: Path) -> None:
     folder, run = known
-    bring_in(folder, [(bundle(tmp_path, other=another_gpu(), facts={"step_time_ms": 50.0}), "x.sawtooth")])
+    ingest_into_runs(folder, [(bundle(tmp_path, other=another_gpu(), facts={"step_time_ms": 50.0}), "x.sawtooth")])
     proposal = proposal_for(folder, run.id)
     assert proposal is not None
     attach(folder, run.id, proposal.recordings)
@@ -177,7 +179,7 @@ def test_the_runs_page_shows_a_proposal_and_applies_it(
     known: tuple[DataFolder, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, run = known
-    bring_in(folder, [(bundle(tmp_path, facts={"step_time_ms": 50.0}), "x.sawtooth")])
+    ingest_into_runs(folder, [(bundle(tmp_path, facts={"step_time_ms": 50.0}), "x.sawtooth")])
     monkeypatch.setenv("SAWTOOTH_DATA", str(folder.root))
     from sawtooth.app.settings import settings
 
@@ -198,5 +200,5 @@ def test_a_full_disk_while_deriving_leaves_no_run(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("sawtooth.app.jobs.ingest_files.ensure_derived", full)
     folder = DataFolder(tmp_path / "d").create()
     with pytest.raises(OSError, match="No space"):
-        bring_in(folder, [(bundle(tmp_path), "x.sawtooth")])
+        ingest_into_runs(folder, [(bundle(tmp_path), "x.sawtooth")])
     assert folder.manifests() == []

@@ -16,7 +16,7 @@ import pytest
 from sawtooth.analysis.cluster.storage import list_sources
 from sawtooth.app.jobs import whole_job
 from sawtooth.app.jobs.rank_summary import summarise
-from sawtooth.app.jobs.whole_job import bring_in_job
+from sawtooth.app.jobs.whole_job import ingest_job
 from sawtooth.ingest.errors import NotFoundError
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.runs import manifests, proposals
@@ -136,11 +136,11 @@ def test_a_job_ingested_again_keeps_notes_made_meanwhile(tmp_path: Path, monkeyp
     for source in list_sources([str(tmp_path / "traces")]):
         summarise(source, str(tmp_path / "summaries"))
     folder = DataFolder(tmp_path / "data").create()
-    run = bring_in_job(folder, str(tmp_path / "summaries"), "named", sources=[str(tmp_path)]).manifest
+    run = ingest_job(folder, str(tmp_path / "summaries"), "named", sources=[str(tmp_path)]).manifest
 
     def note() -> None:
         edit_run(folder, run.id, lambda now: msgspec.structs.replace(now, name="renamed", notes="meanwhile"))
 
     during(monkeypatch, whole_job, "_open", note)
-    again = bring_in_job(folder, str(tmp_path / "summaries"), sources=[str(tmp_path)]).manifest
+    again = ingest_job(folder, str(tmp_path / "summaries"), sources=[str(tmp_path)]).manifest
     assert (again.id, again.name, again.notes) == (run.id, "renamed", "meanwhile")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.capture.packing import BUNDLE_FORMAT, write_archive
 from sawtooth.ingest.runs import recorders
@@ -55,7 +55,7 @@ def test_marks_telemetry_and_bundles_are_checked_at_ingest(tmp_path: Path, monke
     manifest = {"runs": [run], "format": BUNDLE_FORMAT, "tool_version": "9.0"}
     files["run.sawtooth"] = tmp_path / "run.sawtooth"
     write_archive(files["run.sawtooth"], json.dumps(manifest).encode(), {"sources/0001.gz": files["marks.jsonl"]})
-    notices = bring_in(DataFolder(tmp_path / "data").create(), [(path, name) for name, path in files.items()]).notices
+    notices = ingest_into_runs(DataFolder(tmp_path / "data").create(), [(path, name) for name, path in files.items()]).notices
     sentences = {name: sentence for name, _, sentence in (notice.partition(": ") for notice in notices)}
     versions = {name: sentence.split("Sawtooth ")[1].split(",")[0] for name, sentence in sentences.items()}
     assert versions == {"marks.jsonl": "8.0", "telemetry.jsonl": "7.1", "run.sawtooth": "9.0"}

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.app.cli import cli
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle
 from sawtooth.ingest.runs.bundle_file import is_bundle
@@ -211,7 +211,7 @@ def test_any_text_can_be_redacted() -> None:
 
 def test_values_of_settings_with_secret_names_are_removed(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path / "data").create()
-    (run,) = bring_in(folder, [(SAMPLES / "gpt" / "nvml.jsonl", "nvml.jsonl")]).runs
+    (run,) = ingest_into_runs(folder, [(SAMPLES / "gpt" / "nvml.jsonl", "nvml.jsonl")]).runs
     settings = {"wandb_api_key": "abc123", "db_password": "hunter2x", "/home/alice/data": "4", "lr": "0.1", "token": "512"}
     folder.write_manifest(msgspec.structs.replace(run, settings=settings))
     target = tmp_path / "x.sawtooth"
@@ -251,7 +251,7 @@ def test_runs_are_exported_and_imported_on_the_command_line(tmp_path: Path) -> N
 def test_a_run_without_anything_to_redact_also_gets_a_new_id(tmp_path: Path) -> None:
     folder = DataFolder(tmp_path / "data").create()
     traces = [matmul_loop().write(tmp_path / "trace.json"), TELEMETRY / "query.csv"]
-    (run,) = bring_in(folder, [(path, path.name) for path in traces]).runs
+    (run,) = ingest_into_runs(folder, [(path, path.name) for path in traces]).runs
     export_runs(folder, [run.id], tmp_path / "run.sawtooth", redact=True)
     (other,) = import_bundle(tmp_path / "run.sawtooth", folder)
     assert other.id != run.id and len(folder.manifests()) == 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.runs.manifests import edit_run
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, matmul_loop
@@ -36,7 +36,7 @@ def test_telemetry_of_the_same_host_and_time_is_attached(tmp_path: Path, first: 
     data = DataFolder(tmp_path / "data").create()
     files = [samples(tmp_path, "node-7"), trace(tmp_path, "node-7.cluster.example")]
     for file in files if first == "telemetry" else files[::-1]:
-        ingested = bring_in(data, [file])
+        ingested = ingest_into_runs(data, [file])
     (run,) = [run for run in data.manifests() if run.traces]
     assert [ref.source_name for ref in run.telemetry] == ["nvml.jsonl"]
     (notice,) = ingested.notices
@@ -66,22 +66,22 @@ def test_uncertain_telemetry_is_not_attached(
         content = json.loads(path.read_text())
         content["deviceProperties"] = [{"id": 0, "name": "NVIDIA H200"}]
         path.write_text(json.dumps(content))
-    bring_in(data, [samples(tmp_path, samples_host, **differences)])
-    assert bring_in(data, [(path, name)]).runs[0].telemetry == []
+    ingest_into_runs(data, [samples(tmp_path, samples_host, **differences)])
+    assert ingest_into_runs(data, [(path, name)]).runs[0].telemetry == []
 
 
 def test_recordings_that_a_user_separated_stay_separate(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
-    bring_in(data, [samples(tmp_path, "node-7")])
-    (run,) = bring_in(data, [trace(tmp_path, "node-7")]).runs
+    ingest_into_runs(data, [samples(tmp_path, "node-7")])
+    (run,) = ingest_into_runs(data, [trace(tmp_path, "node-7")]).runs
     assert run.telemetry
     edit_run(data, run.id, lambda run: msgspec.structs.replace(run, recordings=run.traces))
-    assert bring_in(data, [trace(tmp_path, "node-8", "another")]).notices == []
+    assert ingest_into_runs(data, [trace(tmp_path, "node-8", "another")]).notices == []
     assert data.read_manifest(run.id).telemetry == []
 
 
 def test_neither_of_two_recordings_of_the_host_is_attached(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
-    bring_in(data, [samples(tmp_path, "node-7", "one.jsonl")])
-    bring_in(data, [samples(tmp_path, "node-7", "another.jsonl")])
-    assert bring_in(data, [trace(tmp_path, "node-7")]).runs[0].telemetry == []
+    ingest_into_runs(data, [samples(tmp_path, "node-7", "one.jsonl")])
+    ingest_into_runs(data, [samples(tmp_path, "node-7", "another.jsonl")])
+    assert ingest_into_runs(data, [trace(tmp_path, "node-7")]).runs[0].telemetry == []

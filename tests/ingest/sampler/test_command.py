@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.sampler import __main__ as command
 from sawtooth.ingest.sampler import options
 from sawtooth.ingest.sampler.push import Push
@@ -86,7 +86,7 @@ def test_push_token_sources_and_the_warning_about_token(
 def test_jsonl_file_can_be_ingested(tmp_path: Path) -> None:
     out = tmp_path / "x.jsonl"
     assert command.main(["-o", str(out), "--seconds", "0.3", "--interval", "0.05"], nvml=gpus()) == 0
-    (run,) = bring_in(DataFolder(tmp_path / "data").create(), [(out, out.name)]).runs
+    (run,) = ingest_into_runs(DataFolder(tmp_path / "data").create(), [(out, out.name)]).runs
     assert [ref.kind for ref in run.recordings] == ["telemetry"]
 
 

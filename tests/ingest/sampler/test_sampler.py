@@ -23,7 +23,7 @@ def test_a_tick_has_every_gpu_and_only_finite_numbers() -> None:
     memory = bench.run(1.05)
     ticks = memory.ticks()
     assert len(ticks) == 11
-    assert [round((t["m"] - bench.start_m) / 1e8) for t in ticks] == list(range(11))
+    assert [round((t["m"] - bench.start_ns) / 1e8) for t in ticks] == list(range(11))
     assert bench.value(ticks[0], "util_pct") == 71
     assert bench.value(ticks[0], "power_w", 1) == 506.727
     assert bench.value(ticks[0], "tensor_active_pct") is None  # GPM has no value before the end of the first window.

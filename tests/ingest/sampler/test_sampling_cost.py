@@ -21,7 +21,7 @@ def test_expensive_sampling_becomes_rarer_and_is_reported() -> None:
     bench = Bench(("GPU-a",))
 
     def burn() -> None:
-        bench.time.cpu = int((bench.time.m - bench.start_m) * 0.06)
+        bench.time.cpu = int((bench.time.m - bench.start_ns) * 0.06)
 
     memory = bench.run(65, *((k * 0.5, burn) for k in range(130)))
     overhead = memory.events("overhead")

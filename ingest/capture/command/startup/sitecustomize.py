@@ -101,7 +101,7 @@ def _touch_loaded_marker() -> None:
 def _begin_trial() -> None:
     """Under `sawtooth try`, protect the training's existing files and apply the trial's changes."""
     try:
-        TRIAL_PATCHES.update(importlib.import_module(f"{PACKAGE}.ingest.capture.trials.inside").begin())
+        TRIAL_PATCHES.update(importlib.import_module(f"{PACKAGE}.ingest.capture.trials.trial_state").begin())
     except Exception as error:
         if os.environ.get("SAWTOOTH_DEBUG"):
             print(f"sawtooth: the trial did not begin ({error!r})", file=sys.stderr)

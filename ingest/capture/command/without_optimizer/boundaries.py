@@ -224,7 +224,7 @@ class BoundaryDetector:
             self._module.release()
 
 
-DETECTOR: BoundaryDetector | None = None  # the detector of this process
+DETECTOR: BoundaryDetector | None = None  # The detector of this process.
 
 
 def watch_batches(loaders: Any) -> Callable[[], None]:

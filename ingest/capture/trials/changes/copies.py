@@ -11,21 +11,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..inside import TrialState
+    from ..trial_state import TrialState
 
 NON_BLOCKING = "non-blocking-copies"
-_PINNED_TENSORS: dict[int, Any] = {}  # weak references to the pinned tensors of batches, by id
+_PINNED_TENSORS: dict[int, Any] = {}  # Weak references to the pinned tensors of batches, by id.
 
 
-def _watch_batches(module: ModuleType, inside: TrialState) -> None:
-    if inside.values(NON_BLOCKING) is None:
+def _patch_batches(module: ModuleType, state: TrialState) -> None:
+    if state.requested(NON_BLOCKING) is None:
         return
     owner = module._BaseDataLoaderIter
     original = owner.__next__
 
     def next_batch(iterator: Any) -> Any:
         batch = original(iterator)
-        inside.quietly(_remember, batch)
+        state.call_safely(_remember, batch)
         return batch
 
     owner.__next__ = next_batch
@@ -44,14 +44,14 @@ def _remember(batch: Any) -> None:
             _remember(part)
 
 
-def _watch_tensors(module: ModuleType, inside: TrialState) -> None:
-    if inside.values(NON_BLOCKING) is None:
+def _patch_tensors(module: ModuleType, state: TrialState) -> None:
+    if state.requested(NON_BLOCKING) is None:
         return
     for name in ("to", "cuda"):
-        _watch_copy(module.Tensor, name, inside)
+        _patch_copy(module.Tensor, name, state)
 
 
-def _watch_copy(owner: Any, name: str, inside: TrialState) -> None:
+def _patch_copy(owner: Any, name: str, state: TrialState) -> None:
     original = getattr(owner, name)
 
     def copy(tensor: Any, /, *arguments: Any, **named: Any) -> Any:
@@ -61,11 +61,11 @@ def _watch_copy(owner: Any, name: str, inside: TrialState) -> None:
         if not is_pinned or has_choice:
             return original(tensor, *arguments, **named)
         result = original(tensor, *arguments, **named, non_blocking=True)
-        if NON_BLOCKING not in inside.notes.content["proofs"] and result.is_cuda:
-            inside.notes.note_proof(NON_BLOCKING, "A pinned batch was copied to the GPU without waiting.")
+        if NON_BLOCKING not in state.notes.content["proofs"] and result.is_cuda:
+            state.notes.note_proof(NON_BLOCKING, "A pinned batch was copied to the GPU without waiting.")
         return result
 
     setattr(owner, name, copy)
 
 
-WATCHED = {"torch.utils.data.dataloader": _watch_batches, "torch._tensor": _watch_tensors}
+PATCHES = {"torch.utils.data.dataloader": _patch_batches, "torch._tensor": _patch_tensors}

@@ -12,10 +12,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..inside import TrialState
+    from ..trial_state import TrialState
 
 THREADS, SEGMENTS = "omp-threads", "expandable-segments"
-PROVEN_AFTER = 3  # number of steps
+PROVEN_AFTER = 3  # Number of steps.
 ALLOCATOR = "PYTORCH_CUDA_ALLOC_CONF"
 
 
@@ -30,20 +30,20 @@ def variables(changes: Mapping[str, Mapping[str, Any]], before: Mapping[str, str
     return added
 
 
-def _watch(module: ModuleType, inside: TrialState) -> None:
-    if inside.values(THREADS) is not None or inside.values(SEGMENTS) is not None:
-        inside.after_step(PROVEN_AFTER, lambda: _prove(inside))
+def _patch(module: ModuleType, state: TrialState) -> None:
+    if state.requested(THREADS) is not None or state.requested(SEGMENTS) is not None:
+        state.after_step(PROVEN_AFTER, lambda: _prove(state))
 
 
-def _prove(inside: TrialState) -> None:
+def _prove(state: TrialState) -> None:
     torch = sys.modules["torch"]
-    values = inside.values(THREADS)
+    values = state.requested(THREADS)
     if values is not None and torch.get_num_threads() == int(values["threads"]):
-        inside.notes.note_proof(THREADS, f"PyTorch uses {torch.get_num_threads()} threads.")
-    if inside.values(SEGMENTS) is None or not torch.cuda.is_available():
+        state.notes.note_proof(THREADS, f"PyTorch uses {torch.get_num_threads()} threads.")
+    if state.requested(SEGMENTS) is None or not torch.cuda.is_available():
         return
     if any(segment.get("is_expandable") for segment in torch.cuda.memory_snapshot()):
-        inside.notes.note_proof(SEGMENTS, "The allocator has an expandable segment.")
+        state.notes.note_proof(SEGMENTS, "The allocator has an expandable segment.")
 
 
-WATCHED = {"torch.optim.optimizer": _watch}
+PATCHES = {"torch.optim.optimizer": _patch}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..patching import change_arguments
 
 if TYPE_CHECKING:
-    from ..inside import TrialState
+    from ..trial_state import TrialState
 
 WORKERS, PINNED, PERSISTENT, PREFETCH, BATCH = (
     "loader-workers",
@@ -50,21 +50,21 @@ HANDLE_MODULES = (
 MAX_VALUES, MAX_DEPTH = 200, 3
 
 
-def _watch(module: ModuleType, inside: TrialState) -> None:
+def _patch(module: ModuleType, state: TrialState) -> None:
     def change(loader: Any, arguments: dict[str, Any]) -> list[str]:
         why = refusal(module, arguments)
         arguments["_refusal"] = why
         slugs = []
-        if (values := inside.values(WORKERS)) is not None and not _refused(inside, WORKERS, why):
+        if (values := state.requested(WORKERS)) is not None and not _refused(state, WORKERS, why):
             slugs += _set(arguments, WORKERS, num_workers=int(values["workers"]))
-        keeps_workers = inside.values(PERSISTENT) is not None and arguments["num_workers"]
-        if keeps_workers and not _refused(inside, PERSISTENT, why):
+        keeps_workers = state.requested(PERSISTENT) is not None and arguments["num_workers"]
+        if keeps_workers and not _refused(state, PERSISTENT, why):
             slugs += _set(arguments, PERSISTENT, persistent_workers=True)
-        if (values := inside.values(PREFETCH)) is not None and arguments["num_workers"]:
+        if (values := state.requested(PREFETCH)) is not None and arguments["num_workers"]:
             slugs += _set(arguments, PREFETCH, prefetch_factor=int(values["factor"]))
-        if inside.values(PINNED) is not None:
+        if state.requested(PINNED) is not None:
             slugs += _set(arguments, PINNED, pin_memory=True)
-        values = inside.values(BATCH)
+        values = state.requested(BATCH)
         if values is not None and arguments["batch_sampler"] is None and arguments["batch_size"]:
             slugs += _set(arguments, BATCH, batch_size=round(arguments["batch_size"] * float(values["times"])))
         return slugs
@@ -73,7 +73,7 @@ def _watch(module: ModuleType, inside: TrialState) -> None:
         length = None
         with contextlib.suppress(Exception):
             length = len(loader.dataset)
-        inside.notes.note_seen(
+        state.notes.note_seen(
             "loader",
             dataset=type(loader.dataset).__qualname__,
             samples=length,
@@ -85,11 +85,11 @@ def _watch(module: ModuleType, inside: TrialState) -> None:
             refusal=arguments.get("_refusal"),
             batched_by_sampler=loader.batch_size is None,
         )
-        if loader.batch_size and inside.values(BATCH) is not None:
-            inside.notes.note_proof(BATCH, f"The loader makes batches of {loader.batch_size} samples.")
+        if loader.batch_size and state.requested(BATCH) is not None:
+            state.notes.note_proof(BATCH, f"The loader makes batches of {loader.batch_size} samples.")
 
-    change_arguments(module.DataLoader, inside, change, after)
-    _watch_iterators(module, inside)
+    change_arguments(module.DataLoader, state, change, after)
+    _patch_iterators(module, state)
 
 
 def _set(arguments: dict[str, Any], slug: str, **values: Any) -> list[str]:
@@ -99,42 +99,42 @@ def _set(arguments: dict[str, Any], slug: str, **values: Any) -> list[str]:
     return [slug]
 
 
-def _refused(inside: TrialState, slug: str, why: str | None) -> bool:
+def _refused(state: TrialState, slug: str, why: str | None) -> bool:
     if why is not None:
-        inside.notes.note_refusal(slug, why)
+        state.notes.note_refusal(slug, why)
     return why is not None
 
 
-def _watch_iterators(module: ModuleType, inside: TrialState) -> None:
+def _patch_iterators(module: ModuleType, state: TrialState) -> None:
     for owner, prove in ((module._BaseDataLoaderIter, _prove_pinned), (module._MultiProcessingDataLoaderIter, _prove_workers)):
-        _watch_begin(owner, prove, inside)
+        _patch_begin(owner, prove, state)
 
 
-def _watch_begin(owner: Any, prove: Callable[[Any, TrialState], None], inside: TrialState) -> None:
+def _patch_begin(owner: Any, prove: Callable[[Any, TrialState], None], state: TrialState) -> None:
     original = owner.__init__
 
     def begin(iterator: Any, /, *arguments: Any, **named: Any) -> None:
         original(iterator, *arguments, **named)
-        inside.quietly(prove, iterator, inside)
+        state.call_safely(prove, iterator, state)
 
     owner.__init__ = begin
 
 
-def _prove_pinned(iterator: Any, inside: TrialState) -> None:
-    if inside.values(PINNED) is not None and iterator._pin_memory:
-        inside.notes.note_proof(PINNED, "The loader pins the memory of its batches.")
+def _prove_pinned(iterator: Any, state: TrialState) -> None:
+    if state.requested(PINNED) is not None and iterator._pin_memory:
+        state.notes.note_proof(PINNED, "The loader pins the memory of its batches.")
 
 
-def _prove_workers(iterator: Any, inside: TrialState) -> None:
+def _prove_workers(iterator: Any, state: TrialState) -> None:
     living = sum(worker.is_alive() for worker in iterator._workers)
-    values = inside.values(WORKERS)
+    values = state.requested(WORKERS)
     if values is not None and living == int(values["workers"]):
-        inside.notes.note_proof(WORKERS, f"{living} worker processes of the loader were alive.")
-    if inside.values(PERSISTENT) is not None and iterator._persistent_workers:
-        inside.notes.note_proof(PERSISTENT, "The iterator keeps its workers between epochs.")
-    values = inside.values(PREFETCH)
+        state.notes.note_proof(WORKERS, f"{living} worker processes of the loader were alive.")
+    if state.requested(PERSISTENT) is not None and iterator._persistent_workers:
+        state.notes.note_proof(PERSISTENT, "The iterator keeps its workers between epochs.")
+    values = state.requested(PREFETCH)
     if values is not None and iterator._prefetch_factor == int(values["factor"]):
-        inside.notes.note_proof(PREFETCH, f"Each worker prefetched {iterator._prefetch_factor} batches.")
+        state.notes.note_proof(PREFETCH, f"Each worker prefetched {iterator._prefetch_factor} batches.")
 
 
 def refusal(module: ModuleType, arguments: dict[str, Any]) -> str | None:
@@ -185,4 +185,4 @@ def _unshared(dataset: Any) -> str | None:
     return None
 
 
-WATCHED = {"torch.utils.data.dataloader": _watch}
+PATCHES = {"torch.utils.data.dataloader": _patch}

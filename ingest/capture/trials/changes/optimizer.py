@@ -15,30 +15,30 @@ from typing import TYPE_CHECKING, Any
 from ..patching import change_arguments
 
 if TYPE_CHECKING:
-    from ..inside import TrialState
+    from ..trial_state import TrialState
 
 FUSED, FOREACH = "fused-optimizer", "foreach-optimizer"
 UPDATE_FUNCTIONS = {"_fused_": FUSED, "_multi_tensor_": FOREACH, "_single_tensor_": "one by one"}
 
 
-def _watch(module: ModuleType, inside: TrialState) -> None:
+def _patch(module: ModuleType, state: TrialState) -> None:
     base = module.Optimizer
     for kind in {id(kind): kind for kind in vars(module).values() if isinstance(kind, type)}.values():
         if issubclass(kind, base) and kind is not base and "__init__" in vars(kind):
-            _watch_kind(kind, inside)
+            _patch_class(kind, state)
 
 
-def _watch_kind(kind: type, inside: TrialState) -> None:
+def _patch_class(kind: type, state: TrialState) -> None:
     accepts = [name for name in ("fused", "foreach") if name in inspect.signature(kind.__init__).parameters]  # type: ignore[misc]
 
     def change(optimizer: Any, arguments: dict[str, Any]) -> list[str]:
-        if "fused" in accepts and inside.values(FUSED) is not None:
+        if "fused" in accepts and state.requested(FUSED) is not None:
             if arguments.get("differentiable"):
-                inside.notes.note_refusal(FUSED, "A differentiable optimizer cannot be fused.")
+                state.notes.note_refusal(FUSED, "A differentiable optimizer cannot be fused.")
                 return []
             arguments.update(fused=True, **({"foreach": None} if "foreach" in accepts else {}))
             return [FUSED]
-        if "foreach" in accepts and inside.values(FOREACH) is not None:
+        if "foreach" in accepts and state.requested(FOREACH) is not None:
             arguments.update(foreach=True, **({"fused": None} if "fused" in accepts else {}))
             return [FOREACH]
         return []
@@ -48,7 +48,7 @@ def _watch_kind(kind: type, inside: TrialState) -> None:
             return  # The patched constructor of the subclass notes the optimizer.
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         group = optimizer.param_groups[0]
-        inside.notes.note_seen(
+        state.notes.note_seen(
             "optimizer",
             kind=kind.__qualname__,
             accepts=accepts,
@@ -58,12 +58,12 @@ def _watch_kind(kind: type, inside: TrialState) -> None:
             tensors=len(parameters),
         )
 
-    change_arguments(kind, inside, change, after)
+    change_arguments(kind, state, change, after)
     for name in [name for name in vars(sys.modules[kind.__module__]) if name.startswith(tuple(UPDATE_FUNCTIONS))]:
-        _note_first_call(sys.modules[kind.__module__], name, kind, inside)
+        _note_first_call(sys.modules[kind.__module__], name, kind, state)
 
 
-def _note_first_call(module: ModuleType, name: str, kind: type, inside: TrialState) -> None:
+def _note_first_call(module: ModuleType, name: str, kind: type, state: TrialState) -> None:
     """Note the first call of a function with which an optimizer can update, then restore the function."""
     original = getattr(module, name)
     slug = next(slug for start, slug in UPDATE_FUNCTIONS.items() if name.startswith(start))
@@ -74,9 +74,9 @@ def _note_first_call(module: ModuleType, name: str, kind: type, inside: TrialSta
     def update(*arguments: Any, **named: Any) -> Any:
         result = original(*arguments, **named)
         setattr(module, name, original)
-        inside.quietly(inside.notes.note_seen, "update", of=kind.__qualname__, way=name)
-        if inside.values(slug) is not None:
-            inside.notes.note_proof(slug, f"The optimizer called {name}.")
+        state.call_safely(state.notes.note_seen, "update", of=kind.__qualname__, way=name)
+        if state.requested(slug) is not None:
+            state.notes.note_proof(slug, f"The optimizer called {name}.")
         return result
 
     update.of_trial = True  # type: ignore[attr-defined]
@@ -84,4 +84,4 @@ def _note_first_call(module: ModuleType, name: str, kind: type, inside: TrialSta
     setattr(module, name, update)
 
 
-WATCHED = {"torch.optim": _watch}
+PATCHES = {"torch.optim": _patch}

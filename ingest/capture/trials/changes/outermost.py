@@ -14,7 +14,7 @@ from types import MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..inside import TrialState
+    from ..trial_state import TrialState
 
 COMPILE, GRAPHS, LAYOUT, AUTOCAST = "compile", "compile-cuda-graphs", "channels-last", "bf16-autocast"
 NO_CONVOLUTION = "The model has no two-dimensional convolution."
@@ -24,7 +24,7 @@ COMPILED_AFTER = 1
 REPLAYED_AFTER = 6  # CUDA graphs are proven after this many steps. They are replayed from the third compiled step on.
 
 
-def _watch(module: ModuleType, inside: TrialState) -> None:
+def _patch(module: ModuleType, state: TrialState) -> None:
     """Patch ``Module.__call__`` until the end of the first step; ``module`` is torch.nn.modules.module."""
     owner = module.Module
     original = owner.__call__
@@ -36,7 +36,7 @@ def _watch(module: ModuleType, inside: TrialState) -> None:
         trains = model.training and sys.modules["torch"].is_grad_enabled()
         if depth == 0 and trains and not any(model is other for other in changed):
             changed.append(model)
-            inside.quietly(_change, model, inside)
+            state.call_safely(_change, model, state)
         depth += 1
         try:
             return original(model, *arguments, **named)
@@ -48,14 +48,14 @@ def _watch(module: ModuleType, inside: TrialState) -> None:
             owner.__call__ = original
 
     owner.__call__ = call
-    inside.after_step(1, restore)
+    state.after_step(1, restore)
 
 
-def _change(model: Any, inside: TrialState) -> None:
+def _change(model: Any, state: TrialState) -> None:
     torch = sys.modules["torch"]
     first = next(model.parameters(), None)
     compiled = any(part._compiled_call_impl is not None or type(part).__name__ == "OptimizedModule" for part in model.modules())
-    inside.notes.note_seen(
+    state.notes.note_seen(
         "model",
         kind=type(model).__qualname__,
         convolutions=len(_convolutions(model, torch)),
@@ -66,17 +66,17 @@ def _change(model: Any, inside: TrialState) -> None:
     )
     # The patch of DistributedDataParallel's constructor (parallel.py) has changed the layout already.
     if type(model).__name__ != "DistributedDataParallel":
-        to_channels_last(model, inside)
-    if inside.values(AUTOCAST) is not None and first is not None:
-        _autocast(model, first.device.type, torch, inside)
+        to_channels_last(model, state)
+    if state.requested(AUTOCAST) is not None and first is not None:
+        _autocast(model, first.device.type, torch, state)
     for slug, options in ((COMPILE, {}), (GRAPHS, {"mode": "reduce-overhead"})):
-        if (values := inside.values(slug)) is None:
+        if (values := state.requested(slug)) is None:
             continue
         if compiled:
-            inside.notes.note_refusal(slug, "The training compiles already.")
+            state.notes.note_refusal(slug, "The training compiles already.")
             return
-        inside.after_step(COMPILED_AFTER, functools.partial(_compile, model, **options, **values))
-        inside.after_step(REPLAYED_AFTER, lambda: _prove_compiled(inside))
+        state.after_step(COMPILED_AFTER, functools.partial(_compile, model, **options, **values))
+        state.after_step(REPLAYED_AFTER, lambda: _prove_compiled(state))
 
 
 def _compile(model: Any, **options: Any) -> None:
@@ -92,37 +92,37 @@ def _compile(model: Any, **options: Any) -> None:
     model._compiled_call_impl = torch.compile(call, **options)
 
 
-def _prove_compiled(inside: TrialState) -> None:
+def _prove_compiled(state: TrialState) -> None:
     graphs = sys.modules["torch._dynamo.utils"].counters["stats"]["unique_graphs"]
     if graphs:
-        inside.notes.note_proof(COMPILE, f"Dynamo compiled {graphs} graph{'s' if graphs > 1 else ''}.")
-    if inside.values(GRAPHS) is not None:
+        state.notes.note_proof(COMPILE, f"Dynamo compiled {graphs} graph{'s' if graphs > 1 else ''}.")
+    if state.requested(GRAPHS) is not None:
         trees = sys.modules.get("torch._inductor.cudagraph_trees")
         manager = trees and trees.get_manager(sys.modules["torch"].cuda.current_device(), create_if_none_exists=False)
         if manager is not None and any(manager.roots.values()):
-            inside.notes.note_proof(GRAPHS, f"torch.compile recorded CUDA graphs of {graphs} compiled functions.")
+            state.notes.note_proof(GRAPHS, f"torch.compile recorded CUDA graphs of {graphs} compiled functions.")
         else:
-            inside.notes.note_refusal(GRAPHS, "torch.compile recorded no CUDA graph.")
+            state.notes.note_refusal(GRAPHS, "torch.compile recorded no CUDA graph.")
 
 
-def to_channels_last(model: Any, inside: TrialState) -> None:
+def to_channels_last(model: Any, state: TrialState) -> None:
     """Change the weights of convolutions to channels-last, if the trial requests it."""
-    if inside.values(LAYOUT) is None:
+    if state.requested(LAYOUT) is None:
         return
     torch = sys.modules["torch"]
     convolutions = _convolutions(model, torch)
     if not convolutions:
-        inside.notes.note_refusal(LAYOUT, NO_CONVOLUTION)
+        state.notes.note_refusal(LAYOUT, NO_CONVOLUTION)
         return
     model.to(memory_format=torch.channels_last)
 
     def prove() -> None:
         if all(_is_channels_last(convolution, torch) for convolution in convolutions):
-            inside.notes.note_proof(
+            state.notes.note_proof(
                 LAYOUT, f"The weights of {len(convolutions)} convolutions are channels-last after three steps."
             )
 
-    inside.after_step(PROVEN_AFTER, prove)
+    state.after_step(PROVEN_AFTER, prove)
 
 
 def _convolutions(model: Any, torch: Any) -> list[Any]:
@@ -133,7 +133,7 @@ def _is_channels_last(convolution: Any, torch: Any) -> bool:
     return bool(convolution.weight.is_contiguous(memory_format=torch.channels_last))
 
 
-def _autocast(model: Any, device: str, torch: Any, inside: TrialState) -> None:
+def _autocast(model: Any, device: str, torch: Any, state: TrialState) -> None:
     forward = model.forward
 
     def in_bf16(*arguments: Any, **named: Any) -> Any:
@@ -144,13 +144,13 @@ def _autocast(model: Any, device: str, torch: Any, inside: TrialState) -> None:
     def first_call(*arguments: Any, **named: Any) -> Any:
         model.forward = in_bf16
         with torch.autocast(device, dtype=torch.bfloat16):
-            inside.quietly(prove)
+            state.call_safely(prove)
         return in_bf16(*arguments, **named)
 
     def prove() -> None:
         matrix = torch.ones(1, 1, device=device)
         if (matrix @ matrix).dtype == torch.bfloat16:
-            inside.notes.note_proof(AUTOCAST, "A product inside forward gives bfloat16.")
+            state.notes.note_proof(AUTOCAST, "A product inside forward gives bfloat16.")
 
     model.forward = first_call
 
@@ -166,4 +166,4 @@ def _in_fp32(result: Any, torch: Any) -> Any:
     return result
 
 
-WATCHED = {"torch.nn.modules.module": _watch}
+PATCHES = {"torch.nn.modules.module": _patch}

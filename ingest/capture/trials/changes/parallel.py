@@ -13,7 +13,7 @@ from ..patching import change_arguments
 from .outermost import to_channels_last
 
 if TYPE_CHECKING:
-    from ..inside import TrialState
+    from ..trial_state import TrialState
 
 BUCKET, VIEW, STATIC = "ddp-bucket-size", "ddp-gradient-views", "ddp-static-graph"
 MIB = 1 << 20
@@ -21,40 +21,40 @@ MIB = 1 << 20
 PROVEN_AFTER = 3
 
 
-def _watch(module: ModuleType, inside: TrialState) -> None:
+def _patch(module: ModuleType, state: TrialState) -> None:
     def change(model: Any, arguments: dict[str, Any]) -> list[str]:
         slugs = []
-        if (values := inside.values(BUCKET)) is not None:
+        if (values := state.requested(BUCKET)) is not None:
             arguments["bucket_cap_mb"] = values["mb"]
             slugs.append(BUCKET)
         for slug, name in ((VIEW, "gradient_as_bucket_view"), (STATIC, "static_graph")):
-            if inside.values(slug) is not None and name in arguments and not arguments[name]:
+            if state.requested(slug) is not None and name in arguments and not arguments[name]:
                 arguments[name] = True
                 slugs.append(slug)
-        to_channels_last(arguments["module"], inside)
+        to_channels_last(arguments["module"], state)
         return slugs
 
     def after(model: Any, arguments: dict[str, Any]) -> None:
-        inside.notes.note_seen(
+        state.notes.note_seen(
             "ddp",
             bucket_mb=getattr(model, "bucket_bytes_cap", 0) / MIB,
             views=bool(model.gradient_as_bucket_view),
             static=bool(getattr(model, "static_graph", False)),
         )
-        inside.after_step(PROVEN_AFTER, lambda: _prove(model, inside))
+        state.after_step(PROVEN_AFTER, lambda: _prove(model, state))
 
-    change_arguments(module.DistributedDataParallel, inside, change, after)
+    change_arguments(module.DistributedDataParallel, state, change, after)
 
 
-def _prove(ddp: Any, inside: TrialState) -> None:
+def _prove(ddp: Any, state: TrialState) -> None:
     logged = ddp._get_ddp_logging_data()
-    values = inside.values(BUCKET)
+    values = state.requested(BUCKET)
     if values is not None and logged.get("bucket_cap_bytes") == int(values["mb"] * MIB):
-        inside.notes.note_proof(BUCKET, f"DDP logs buckets of {values['mb']:g} MiB.")
-    if inside.values(VIEW) is not None and logged.get("gradient_as_bucket_view"):
-        inside.notes.note_proof(VIEW, "DDP logs gradient_as_bucket_view.")
-    if inside.values(STATIC) is not None and logged.get("static_graph"):
-        inside.notes.note_proof(STATIC, "DDP logs static_graph.")
+        state.notes.note_proof(BUCKET, f"DDP logs buckets of {values['mb']:g} MiB.")
+    if state.requested(VIEW) is not None and logged.get("gradient_as_bucket_view"):
+        state.notes.note_proof(VIEW, "DDP logs gradient_as_bucket_view.")
+    if state.requested(STATIC) is not None and logged.get("static_graph"):
+        state.notes.note_proof(STATIC, "DDP logs static_graph.")
 
 
-WATCHED = {"torch.nn.parallel.distributed": _watch}
+PATCHES = {"torch.nn.parallel.distributed": _patch}

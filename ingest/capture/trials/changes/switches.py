@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..inside import TrialState
+    from ..trial_state import TrialState
 
 ANOMALY, CUDNN_BENCHMARK, DETERMINISTIC_OFF, TF32, ATTENTION = (
     "anomaly-detection-off",
@@ -21,33 +21,33 @@ ANOMALY, CUDNN_BENCHMARK, DETERMINISTIC_OFF, TF32, ATTENTION = (
     "tf32",
     "attention-backends",
 )
-SET_AFTER_STEPS, CHECKED_AFTER_STEPS = 1, 3  # The settings are changed and proven after this many steps.
+SET_AFTER_STEPS, CHECKED_AFTER_STEPS = 1, 3  # Settings are changed and checked after these steps.
 TF32_SINCE = 8  # The first GPUs with TF32 have this major compute capability.
 NO_TF32 = "This device has no TF32."
 ATTENTION_KERNELS = ("flash", "mem_efficient", "cudnn")
 
 
-def _watch(module: ModuleType, inside: TrialState) -> None:
+def _schedule(module: ModuleType, state: TrialState) -> None:
     """Set and prove the settings after their steps; ``module`` is torch.optim.optimizer."""
-    inside.after_step(SET_AFTER_STEPS, lambda: _set(inside))
-    inside.after_step(CHECKED_AFTER_STEPS, lambda: _prove(inside))
+    state.after_step(SET_AFTER_STEPS, lambda: _set(state))
+    state.after_step(CHECKED_AFTER_STEPS, lambda: _prove(state))
 
 
-def _set(inside: TrialState) -> None:
+def _set(state: TrialState) -> None:
     torch = sys.modules["torch"]
-    inside.notes.note_seen("settings", **_settings(torch))
-    if inside.values(CUDNN_BENCHMARK) is not None:
+    state.notes.note_seen("settings", **_settings(torch))
+    if state.requested(CUDNN_BENCHMARK) is not None:
         torch.backends.cudnn.benchmark = True
-    if inside.values(DETERMINISTIC_OFF) is not None:
+    if state.requested(DETERMINISTIC_OFF) is not None:
         torch.use_deterministic_algorithms(False)
         torch.backends.cudnn.deterministic = False
-    if inside.values(TF32) is not None:
+    if state.requested(TF32) is not None:
         if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] < TF32_SINCE:
-            inside.notes.note_refusal(TF32, NO_TF32)
+            state.notes.note_refusal(TF32, NO_TF32)
         else:
             torch.set_float32_matmul_precision("high")
             torch.backends.cudnn.allow_tf32 = True
-    if inside.values(ATTENTION) is not None:
+    if state.requested(ATTENTION) is not None:
         for kernel in ATTENTION_KERNELS:
             getattr(torch.backends.cuda, f"enable_{kernel}_sdp", lambda _: None)(True)
 
@@ -67,7 +67,7 @@ def _enabled(torch: Any, kernel: str) -> bool:
     return bool(getattr(torch.backends.cuda, f"{kernel}_sdp_enabled", lambda: True)())
 
 
-def _prove(inside: TrialState) -> None:
+def _prove(state: TrialState) -> None:
     settings = _settings(sys.modules["torch"])
     facts: tuple[tuple[str, bool, str], ...] = (
         (CUDNN_BENCHMARK, settings["search"] and settings["cuda"], "torch.backends.cudnn.benchmark is True after three steps."),
@@ -75,20 +75,20 @@ def _prove(inside: TrialState) -> None:
         (
             TF32,
             settings["precision"] == "high" and settings["cuda"],
-            "The precision of float32 products is 'high' after three steps.",
+            "The float32 matmul precision is 'high' after three steps.",
         ),
         (
             ATTENTION,
             len(settings["attention"]) == len(ATTENTION_KERNELS),
-            "All kernels of attention are enabled after three steps.",
+            "All attention backends are enabled after three steps.",
         ),
     )
     for slug, is_set, proof in facts:
-        if inside.values(slug) is not None and is_set:
-            inside.notes.note_proof(slug, proof)
+        if state.requested(slug) is not None and is_set:
+            state.notes.note_proof(slug, proof)
 
 
-def _watch_anomaly(module: ModuleType, inside: TrialState) -> None:
+def _patch_anomaly_detection(module: ModuleType, state: TrialState) -> None:
     """Turn off anomaly detection, however it is turned on; ``module`` is torch.autograd.anomaly_mode."""
 
     def patch(owner: Any, name: str) -> None:
@@ -96,7 +96,7 @@ def _watch_anomaly(module: ModuleType, inside: TrialState) -> None:
 
         def enter(context: Any, /, *arguments: Any, **named: Any) -> Any:
             result = original(context, *arguments, **named)
-            inside.quietly(_turn_anomaly_off, inside)
+            state.call_safely(_turn_anomaly_off, state)
             return result
 
         setattr(owner, name, enter)
@@ -105,15 +105,15 @@ def _watch_anomaly(module: ModuleType, inside: TrialState) -> None:
     patch(module.detect_anomaly, "__enter__")
 
 
-def _turn_anomaly_off(inside: TrialState) -> None:
+def _turn_anomaly_off(state: TrialState) -> None:
     torch = sys.modules["torch"]
     if not torch.is_anomaly_enabled():
         return
-    inside.notes.note_seen("anomaly", enabled=True)
-    if inside.values(ANOMALY) is not None:
+    state.notes.note_seen("anomaly", enabled=True)
+    if state.requested(ANOMALY) is not None:
         torch.set_anomaly_enabled(False)
         if not torch.is_anomaly_enabled():
-            inside.notes.note_proof(ANOMALY, "Anomaly detection is off, although the script enabled it.")
+            state.notes.note_proof(ANOMALY, "Anomaly detection is off, although the script enabled it.")
 
 
-WATCHED = {"torch.optim.optimizer": _watch, "torch.autograd.anomaly_mode": _watch_anomaly}
+PATCHES = {"torch.optim.optimizer": _schedule, "torch.autograd.anomaly_mode": _patch_anomaly_detection}

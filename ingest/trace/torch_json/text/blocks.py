@@ -80,7 +80,7 @@ class Document:
         Raises SourceError if there is no list of events, or an event is longer than the limit.
         """
         self.begin()
-        while (events := self.step()) is not None:
+        while (events := self.next_events()) is not None:
             yield events
 
     def begin(self) -> None:
@@ -107,7 +107,7 @@ class Document:
             else:
                 raise format_errors.late_events_error(self._limits)
 
-    def step(self) -> list[Event] | None:
+    def next_events(self) -> list[Event] | None:
         """Return the next events; None after the last. Raises SourceError for an event longer than the limit."""
         while not self._ended:
             if self._closed:
@@ -135,6 +135,7 @@ class Document:
             events = self._decoded(self._buffer[:cut])
             if events is None:
                 events = self._read_tolerantly(more)
+            # If nothing was read, the next block also needs the bytes that are in the buffer.
             self._next_length = self._block_bytes + (len(self._buffer) if len(self._buffer) == size else 0)
             return events
         return None
@@ -153,7 +154,7 @@ class Document:
 
     # -- blocks that workers decode
     def block(self) -> memoryview | None:
-        """Remove and return a block that probably has whole events; None if only ``step`` can continue.
+        """Remove and return a block that probably has whole events; None if only ``next_events`` can continue.
 
         The block is neither checked nor copied.
         """
@@ -163,7 +164,7 @@ class Document:
         lead = len(head) - len(without_lead(head))
         if not self._fill(lead + self._block_bytes):
             return None
-        cut = self._cut(lead)  # The cut is the same as in ``step``, which drops the comma first.
+        cut = self._cut(lead)  # The cut is the same as in ``next_events``, which drops the comma first.
         if cut is None:
             return None
         block = memoryview(self._buffer)[:cut]
@@ -283,7 +284,7 @@ class Document:
             if text:
                 self.note("tail", text)
             return
-        text = b'{"":0' + text
+        text = b'{"":0' + text  # The tail begins with a comma or a brace, so this makes it an object.
         if (tail := envelope.object_at_start(text, self.note)) is None:
             self.truncated = True
             tail = envelope.pairs(text)

@@ -19,7 +19,7 @@ from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.agent.answers import comparison_of
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.reports import comparison as report
 from sawtooth.app.words.comparisons import conditions as words
 from sawtooth.ingest.manifest import UserFacts
@@ -45,7 +45,7 @@ def recorded(
     (place / "nvml.jsonl").write_text("".join(json.dumps(line) + "\n" for line in telemetry))
     data = DataFolder(folder / "data")
     files = [(loop.write(place / "trace.json"), "trace.json"), (place / "nvml.jsonl", "nvml.jsonl")]
-    manifest = msgspec.structs.replace(bring_in(data, files, name=name).runs[0], **run)
+    manifest = msgspec.structs.replace(ingest_into_runs(data, files, name=name).runs[0], **run)
     with Library(data) as store:
         return side_of([analyse(manifest, store)], store)
 
@@ -109,7 +109,7 @@ def test_clocks_within_their_usual_spread_and_unknown_values_do_not_differ() -> 
 def test_the_loader_shows_the_batch_size_if_no_shape_does(tmp_path: Path) -> None:
     def of(name: str, batch: int) -> Side:
         files = [(matmul_loop().write(tmp_path / f"{name}.json"), f"{name}.json")]
-        manifest = bring_in(DataFolder(tmp_path / "data"), files, name=name).runs[0]
+        manifest = ingest_into_runs(DataFolder(tmp_path / "data"), files, name=name).runs[0]
         with Library(DataFolder(tmp_path / "data")) as store:
             facts = UserFacts(loader_batch=float(batch))
             return side_of([analyse(msgspec.structs.replace(manifest, facts=facts), store)], store)

@@ -120,7 +120,7 @@ def test_drifting_steps_have_too_few_independent_stretches():
 
 @pytest.mark.parametrize(("smallest", "confidence"), [(0.05, "high"), (0.0501, "medium"), (0.1, "medium"), (0.1001, "low")])
 def test_confidence_of_no_change(smallest, confidence):
-    assert words.sure_of_none(smallest) == confidence
+    assert words.no_change_confidence(smallest) == confidence
 
 
 def test_reason_for_no_difference():

@@ -124,7 +124,7 @@ def test_steps_marked_on_a_thread_without_launches() -> None:
         trace.launch((100.0 * k, 100.0 * k + 5), (100.0 * k + 7, 100.0 * k + 20), thread=4)
     problem = problem_of(trace)
     assert step_times(problem, replay(problem), 0, problem.steps).tolist() == [100_000, 100_000]
-    assert problem.host.paced.all()  # The launching thread and the marking thread work in turn.
+    assert problem.host.is_slowed.all()  # The launching thread and the marking thread work in turn.
 
 
 @given(traces())

@@ -15,7 +15,7 @@ from sawtooth.analysis.findings.queries.compiled import regions
 from sawtooth.analysis.run import compile_log
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
@@ -38,7 +38,7 @@ def run(library):
     @cache
     def analysed(count, *kinds):
         files = [GRAPH_BREAKS / f"breaks_{count}.{kind}.gz" for kind in kinds]
-        return analyse(bring_in(library.folder, [(f, f.name) for f in files], name=str(count)).runs[0], library)
+        return analyse(ingest_into_runs(library.folder, [(f, f.name) for f in files], name=str(count)).runs[0], library)
 
     return analysed
 
@@ -111,7 +111,7 @@ def test_a_graph_break_in_a_loop_leaves_its_function_uncompiled(tmp_path, librar
     log = tmp_path / "dedicated_log_torch_trace_x.log"
     log.write_text(ABANDONED)
     trace = GRAPH_BREAKS / "breaks_0.json.gz"
-    (run,) = bring_in(library.folder, [(trace, trace.name), (log, log.name)], name="given up").runs
+    (run,) = ingest_into_runs(library.folder, [(trace, trace.name), (log, log.name)], name="given up").runs
     (found,) = [f for f in analyse(run, library).findings if f.rule == "graph-breaks"]
     assert found.title.startswith(
         "torch.compile gave up on a function, which runs uncompiled: the break at net.py:101 is in a loop"
@@ -145,7 +145,7 @@ def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):
     again = [("recompile_reasons", 0, json.dumps([f"guard {i}"])) for i in range(120) for _ in range(1 + (i == 119))]
     log = tmp_path / "dedicated_log_torch_trace_y.log"
     log.write_text("".join(entry % each for each in broken + again))
-    (run,) = bring_in(library.folder, [(log, log.name)], name="many").runs
+    (run,) = ingest_into_runs(library.folder, [(log, log.name)], name="many").runs
     found = compile_log.load(run, library, None)
     assert (len(found.breaks), len(found.recompiled)) == (compile_log.MAX_PLACES, compile_log.MAX_PLACES)
     assert max((entry.times, entry.place) for entry in found.breaks) == (4, "net.py:249")
@@ -174,7 +174,7 @@ def test_calls_without_cached_code_run_uncompiled(tmp_path, lookups):
         trace.launch((at + 40, at + 50), (at + 60, at + 900), "triton_poi_fused_add_0")
     folder = DataFolder(tmp_path / "data").create()
     with Library(folder) as opened:
-        manifest = bring_in(folder, [(trace.write(tmp_path / "trace.json"), "trace.json")], name="vain").runs[0]
+        manifest = ingest_into_runs(folder, [(trace.write(tmp_path / "trace.json"), "trace.json")], name="vain").runs[0]
         reported = [f for f in analyse(manifest, opened).findings if f.rule == "graph-breaks"]
     assert [f.title for f in reported] == (
         ["torch.compile finds no compiled code for 3 calls per step, so the code runs uncompiled"] if lookups > 1 else []

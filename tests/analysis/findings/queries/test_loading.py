@@ -79,8 +79,8 @@ def test_predicted_step_follows_the_useful_number_of_workers():
     more = best_workers(facts(10))
     assert more is not None and more.workers == 15 and more.ms == pytest.approx(32 / 1230 * 1e3)
     # the interval of the model, by the workers' own timing
-    assert more.edit.paced_at_least == pytest.approx(32 / (1500 * 1.1) * 1e3)
-    assert more.edit.paced_at_most == pytest.approx(32 / (1500 * 0.65 * 0.9) * 1e3)
+    assert more.edit.loader_limit_low_ms == pytest.approx(32 / (1500 * 1.1) * 1e3)
+    assert more.edit.loader_limit_high_ms == pytest.approx(32 / (1500 * 0.65 * 0.9) * 1e3)
     assert best_workers(facts(10, seen=15)) is None and best_workers(UserFacts()) is None
 
 

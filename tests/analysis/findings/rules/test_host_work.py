@@ -54,8 +54,8 @@ def test_python_that_delays_one_step_is_not_reported_for_each_step() -> None:
 
 def test_a_small_batch_is_recognised_by_its_gpu_work(monkeypatch: pytest.MonkeyPatch) -> None:
     # By the stopwatch a step takes 4 ms. The estimate loses 4.2 ms to launches, but the GPU works 1 ms, so the batch can be four times as large.
-    monkeypatch.setattr(launches, "searching_convolutions", lambda given: SimpleNamespace(count=0))
-    monkeypatch.setattr(launches, "plan_builds", lambda given: SimpleNamespace(count=0))
+    monkeypatch.setattr(launches, "searching_convolutions", lambda given: SimpleNamespace(count_per_step=0))
+    monkeypatch.setattr(launches, "plan_builds", lambda given: SimpleNamespace(count_per_step=0))
     monkeypatch.setattr(launches, "host_grows_with_batch", lambda given: False)
     monkeypatch.setattr(launches, "acting_passes", lambda given: None)
     monkeypatch.setattr(RuleContext, "launches", SimpleNamespace(launched_in_backward=lambda: [7]))

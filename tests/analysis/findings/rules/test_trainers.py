@@ -9,7 +9,7 @@ import pytest
 
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.capture.marks import MarkWriter
 from sawtooth.ingest.schema import DataFolder
 from tests.support.by_hand import of_rule
@@ -42,7 +42,7 @@ def test_a_trainers_step_is_not_captured_by_hand(tmp_path: Path, trainer: str, w
     # The optimizer and the trainer's own work stay outside of the graph, so it saves less than one graph of the step.
     trace, marks = RECORDINGS / RECORDED / "trace.json.gz", marks_of(tmp_path / "marks.jsonl", trainer)
     folder = DataFolder(tmp_path / "data").create()
-    (run,) = bring_in(folder, [(trace, "trace.json.gz"), (marks, "marks.jsonl")]).runs
+    (run,) = ingest_into_runs(folder, [(trace, "trace.json.gz"), (marks, "marks.jsonl")]).runs
     library = Library(folder)
     result = analyse(run, library)
     launches = of_rule(result, "launch-bound")

@@ -11,10 +11,10 @@ import pytest
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.ranks.communication import split_communication
 from sawtooth.analysis.ranks.job import ReplayedJob, replay_job
-from sawtooth.analysis.ranks.stragglers.pacing import paced_replay
+from sawtooth.analysis.ranks.stragglers.run_speed import replay_at_run_speed
 from sawtooth.analysis.run.job import Straggler
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job, slow_steps
 from tests.support.chrome_trace import ChromeTrace
@@ -34,7 +34,7 @@ def replayed(folder: Path, traces: Sequence[ChromeTrace], slow: Sequence[float] 
     folder.mkdir(exist_ok=True)
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
     library = Library(DataFolder(folder / "data").create())
-    (run,) = bring_in(library.folder, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(library.folder, [(path, path.name) for path in paths]).runs
     ranks, communication = split_communication(library, numbers(run, library).ranks)
     assert communication is not None
     marks = StepTimeEvidence("marks", 5.0, 4.9, 5.1, quantiles_ms=slow_steps(*slow))
@@ -117,8 +117,8 @@ def test_workers_that_a_rank_waits_for_determine_a_longer_measured_step(tmp_path
     assert replay is not None
     step_ms = replay.step_ms()
     assert step_ms is not None
-    assert paced_replay(replay, 1.5 * step_ms, [False, False]) is replay
-    assert paced_replay(replay, 1.5 * step_ms, [False, True]).step_ms() == pytest.approx(1.5 * step_ms, rel=0.03)
+    assert replay_at_run_speed(replay, 1.5 * step_ms, [False, False]) is replay
+    assert replay_at_run_speed(replay, 1.5 * step_ms, [False, True]).step_ms() == pytest.approx(1.5 * step_ms, rel=0.03)
 
 
 def test_a_stage_that_pauses_before_its_step_is_late(tmp_path: Path) -> None:

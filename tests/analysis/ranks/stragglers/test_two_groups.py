@@ -9,7 +9,7 @@ import pytest
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 
@@ -17,7 +17,7 @@ from tests.support.bulk_synchronous import Planted, job
 def analysed(folder: Path, planted: Planted) -> RunResult:
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(6, 2, planted))]
-    (run,) = bring_in(data, [(path, path.name) for path in paths]).runs
+    (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     return analyse(run, Library(data))
 
 

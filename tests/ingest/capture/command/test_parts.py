@@ -212,12 +212,12 @@ def test_parts_of_a_killed_run_are_named_with_the_ingest_command(tmp_path: Path,
     launch.run([sys.executable, "-c", ""], tmp_path / "y.sawtooth", launch.RunOptions(sample=False))
     assert f"Run `sawtooth ingest {folder}`, then delete" in capfd.readouterr().err
     from sawtooth.app.commands.doctor import _killed_runs
-    from sawtooth.app.jobs.ingest_files import bring_in, files_of
+    from sawtooth.app.jobs.ingest_files import files_of, ingest_into_runs
     from sawtooth.ingest.schema import DataFolder
 
     assert [folder.name in sentence for sentence in _killed_runs()] == [True]
     files, _ = files_of(folder)
-    ingested = bring_in(DataFolder(tmp_path / "data").create(), files, tolerant=True)
+    ingested = ingest_into_runs(DataFolder(tmp_path / "data").create(), files, tolerant=True)
     assert [ref.kind for ref in ingested.runs[0].recordings] == ["marks"]
 
 

@@ -17,9 +17,9 @@ from torch.utils.data import Dataset, IterableDataset, dataloader
 from sawtooth.ingest.capture.command.launch import hooked_environment
 from sawtooth.ingest.capture.trials import files
 from sawtooth.ingest.capture.trials.changes import environment, loader, outermost
-from sawtooth.ingest.capture.trials.inside import TrialState
 from sawtooth.ingest.capture.trials.notes import Notes
 from sawtooth.ingest.capture.trials.settings import STOPPED_BY_GUARD, TRIAL, TrialSettings
+from sawtooth.ingest.capture.trials.trial_state import TrialState
 
 TRAINING = """
 import os, torch
@@ -136,10 +136,10 @@ def test_workers_are_refused_if_they_would_be_harmful(
 @pytest.mark.parametrize("gpu", [True, False])
 def test_a_loader_without_workers_proves_that_it_pins(gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes(lambda: tmp_path / "notes.json")
-    inside = TrialState(TrialSettings("", {"pin-memory": {}}), notes, files.Guard(TrialSettings(""), notes))
+    state = TrialState(TrialSettings("", {"pin-memory": {}}), notes, files.Guard(TrialSettings(""), notes))
     for owner in (dataloader.DataLoader, dataloader._BaseDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
         monkeypatch.setattr(owner, "__init__", owner.__init__)  # to restore it after the patch
-    loader.WATCHED["torch.utils.data.dataloader"](dataloader, inside)
+    loader.PATCHES["torch.utils.data.dataloader"](dataloader, state)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: gpu)
     iter(dataloader.DataLoader([1, 2]))
     assert notes.content["errors"] == [] and notes.content["seen"]["loader"][0]["pinned"]
@@ -159,18 +159,18 @@ def test_a_container_of_layers_is_compiled_as_one_graph(tmp_path: Path) -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()  # other tests in this process compile too
     settings = TrialSettings(str(tmp_path), {"compile": {"backend": "eager"}}, guards=False)
-    inside = TrialState(
+    state = TrialState(
         settings, Notes(lambda: tmp_path / "notes.json"), files.Guard(settings, Notes(lambda: tmp_path / "n.json"))
     )
     original = torch.nn.Module.__call__
     model = torch.nn.Sequential(_Layer(), _Layer(), torch.nn.Linear(4, 1))
     try:
-        outermost.WATCHED["torch.nn.modules.module"](torch.nn.modules.module, inside)
+        outermost.PATCHES["torch.nn.modules.module"](torch.nn.modules.module, state)
         for _ in range(8):
             model(torch.ones(2, 4)).sum().backward()
-            inside.step()
-        assert inside.notes.content["errors"] == []
-        assert inside.notes.content["proofs"] == {"compile": "Dynamo compiled 1 graph."}
+            state.step()
+        assert state.notes.content["errors"] == []
+        assert state.notes.content["proofs"] == {"compile": "Dynamo compiled 1 graph."}
         assert torch.nn.Module.__call__ is original
     finally:
         torch.nn.Module.__call__ = original  # type: ignore[method-assign]

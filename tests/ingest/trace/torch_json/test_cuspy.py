@@ -14,7 +14,7 @@ import pytest
 
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.jobs.ingest_files import bring_in
+from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.incomplete.claims import analysed
 from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
@@ -98,7 +98,7 @@ def test_counters_are_telemetry_on_the_traces_clock(tmp_path, sampled: bool) -> 
             trace.events.append(counter(0, "SM Active (%)", 2000 * k, 70))
     path = trace.write(tmp_path / "t.json")
     folder = DataFolder(tmp_path / "d").create()
-    (run,) = bring_in(folder, [(path, path.name)]).runs
+    (run,) = ingest_into_runs(folder, [(path, path.name)]).runs
     with Library(folder) as library, library.open(run.recordings[0].id) as recording:
         rows = recording.rows("SELECT device, time_ns, power_w, clock_sm_mhz, sm_active_pct FROM samples ORDER BY time_ns")
         notes = dict(recording.rows("SELECT key, count FROM diagnostics"))

@@ -38,7 +38,7 @@ def stalls_more_often(job: JointReplay, measured_ms: float | None, usual_ms: flo
     return usual and measured_ms < (1 - MAX_PROFILE_DIFFERENCE) * float(steps_ms.mean())
 
 
-def paced_replay(job: JointReplay, measured_ms: float | None, workers_wait: Sequence[bool]) -> JointReplay:
+def replay_at_run_speed(job: JointReplay, measured_ms: float | None, workers_wait: Sequence[bool]) -> JointReplay:
     """Return ``job`` with hosts or loaders as fast as its measured step shows.
 
     If the measured step is shorter than the replayed one, the replayed hosts are too slow. Then their launches become faster,
@@ -68,10 +68,10 @@ def paced_replay(job: JointReplay, measured_ms: float | None, workers_wait: Sequ
 
 
 @dataclass(frozen=True, eq=False)
-class PacedJob:
+class RunSpeedReplay:
     """A job at the speed of the run, and what its ranks do by themselves.
 
-    ``replay`` is the joint replay (of ``paced_replay``). ``own`` and ``peers`` are by position; a rank's peers have the same
+    ``replay`` is the joint replay (of ``replay_at_run_speed``). ``own`` and ``peers`` are by position; a rank's peers have the same
     work, and each rank is among its own peers. ``measured_ms`` is the job's step from marks or telemetry.
     """
 

@@ -40,13 +40,13 @@ def _snapshot(recording: Recording) -> Snapshot:
             traces.append([])
         traces[device].append(AllocationEvent(action, size, address, stream, time_us, free, stacks.get(stack, ())))
     segments: dict[tuple[int, int], Segment] = {}
-    for device, address, size, stream, at, block_bytes, state, stack in recording.rows(
+    for device, address, size, stream, block_address, block_bytes, state, stack in recording.rows(
         "SELECT device, segment_address, segment_bytes, stream, address, bytes, state, stack_id "
         "FROM memory_blocks ORDER BY rowid"
     ):
         segment = segments.setdefault((device, address), Segment(address, size, [], device, stream))
-        if at is not None:
-            segment.blocks.append(Block(block_bytes, state, address=at, frames=stacks.get(stack, ())))
+        if block_address is not None:
+            segment.blocks.append(Block(block_bytes, state, address=block_address, frames=stacks.get(stack, ())))
     ranges = [
         Annotation(stage, name, device, time_us)
         for stage, name, device, time_us in recording.rows(

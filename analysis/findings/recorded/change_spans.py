@@ -1,4 +1,4 @@
-"""The places of a finding on the timeline: the calls or GPU operations that its change names."""
+"""Time spans of the calls or GPU operations that a finding's change names."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ GROUP BY g.gap ORDER BY 1"""
 _OPERATIONS = "SELECT gpu_op_id, start_ns, start_ns + dur_ns FROM gpu_ops WHERE device = $device ORDER BY start_ns, gpu_op_id"
 
 
-def with_own_places(recording: Recording, device: int, finding: Finding) -> Finding:
-    """Return the finding with the places of the calls or GPU operations that its change names.
+def with_change_spans(recording: Recording, device: int, finding: Finding) -> Finding:
+    """Return the finding with the spans of the calls or GPU operations that its change names.
 
     For calls, these are the intervals of lost time in them. For GPU operations, these are the times of consecutive named operations.
-    A finding without places is shown at all lost time of its causes.
+    A finding without spans is shown at all lost time of its causes.
     """
-    if finding.places or not finding.explains.causes:
+    if finding.spans or not finding.explains.causes:
         return finding
     waits = _calls(finding, WithoutWaits, WithoutCalls)
     operations = {op for edit in finding.edits for op in getattr(edit, "ops", ())}
     calls = waits or (() if operations else _calls(finding, WithoutHostCause))
     if calls:
         parameters = {"device": device, "causes": list(finding.explains.causes), "calls": list(calls)}
-        return replace(finding, places=tuple((int(start), int(end)) for start, end in recording.rows(_IN_CALLS, parameters)))
-    return replace(finding, places=_operation_groups(recording, device, operations)) if operations else finding
+        return replace(finding, spans=tuple((int(start), int(end)) for start, end in recording.rows(_IN_CALLS, parameters)))
+    return replace(finding, spans=_operation_groups(recording, device, operations)) if operations else finding
 
 
 def _calls(finding: Finding, *kinds: type[WithoutWaits | WithoutCalls | WithoutHostCause]) -> tuple[int, ...]:

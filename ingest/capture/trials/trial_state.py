@@ -21,17 +21,17 @@ from .settings import NOTES, TRIAL, TrialSettings
 
 Patch = Callable[[ModuleType, "TrialState"], None]
 PARTS: tuple[Mapping[str, Patch], ...] = (
-    loader.WATCHED,
-    optimizer.WATCHED,
-    parallel.WATCHED,
-    switches.WATCHED,
-    outermost.WATCHED,
-    copies.WATCHED,
-    collector.WATCHED,
-    environment.WATCHED,
-    saving.WATCHED,
-    trackers.WATCHED,
-    losses.WATCHED,
+    loader.PATCHES,
+    optimizer.PATCHES,
+    parallel.PATCHES,
+    switches.PATCHES,
+    outermost.PATCHES,
+    copies.PATCHES,
+    collector.PATCHES,
+    environment.PATCHES,
+    saving.PATCHES,
+    trackers.PATCHES,
+    losses.PATCHES,
 )
 
 
@@ -43,7 +43,7 @@ class TrialState:
         self._actions: list[tuple[int, Callable[[], object]]] = []  # each with the number of the step before it
         self._steps = 0
 
-    def values(self, slug: str) -> Mapping[str, Any] | None:
+    def requested(self, slug: str) -> Mapping[str, Any] | None:
         """Return the values of a requested change; None if the change is not requested."""
         return self.settings.changes.get(slug)
 
@@ -58,11 +58,11 @@ class TrialState:
         if due:
             self._actions = [(number, action) for number, action in self._actions if number > self._steps]
             for action in due:
-                self.quietly(action)
+                self.call_safely(action)
 
     step._torchdynamo_disable = True  # type: ignore[attr-defined]
 
-    def quietly(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    def call_safely(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
         """Call ``function`` and return its result. After an error, note the error and return None."""
         try:
             return function(*arguments, **named)
@@ -75,22 +75,22 @@ def begin() -> dict[str, Callable[[ModuleType], None]]:
     """Begin the trial in this process; return for each module the function to call after its import."""
     settings = TrialSettings.of(os.environ[TRIAL])
     notes = Notes(_notes_path)
-    inside = TrialState(settings, notes, files.watch(settings, notes))
-    awaited: dict[str, Callable[[ModuleType], None]] = {"torch.optim.optimizer": lambda module: _count_steps(module, inside)}
+    state = TrialState(settings, notes, files.watch(settings, notes))
+    awaited: dict[str, Callable[[ModuleType], None]] = {"torch.optim.optimizer": lambda module: _count_steps(module, state)}
     for part in PARTS:
         for name, patch in part.items():
-            awaited[name] = functools.partial(_apply, inside, awaited.get(name), patch)
+            awaited[name] = functools.partial(_apply, state, awaited.get(name), patch)
     return awaited
 
 
-def _apply(inside: TrialState, earlier: Callable[[ModuleType], None] | None, patch: Patch, module: ModuleType) -> None:
+def _apply(state: TrialState, earlier: Callable[[ModuleType], None] | None, patch: Patch, module: ModuleType) -> None:
     if earlier is not None:
-        inside.quietly(earlier, module)
-    inside.quietly(patch, module, inside)
+        state.call_safely(earlier, module)
+    state.call_safely(patch, module, state)
 
 
-def _count_steps(module: ModuleType, inside: TrialState) -> None:
-    module.register_optimizer_step_post_hook(inside.step)
+def _count_steps(module: ModuleType, state: TrialState) -> None:
+    module.register_optimizer_step_post_hook(state.step)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ def named(finding: Finding) -> set[int]:
 def foreign(recording: Recording, device: int, finding: Finding) -> list[tuple[int, int]]:
     """Return evidence and places of ``finding`` without its operations and without its waiting calls."""
     rows = {(row["start_ns"], row["end_ns"]) for row in finding.evidence if row.get("start_ns")}
-    shown = [(int(start), int(end)) for start, end in rows | set(finding.places)]
+    shown = [(int(start), int(end)) for start, end in rows | set(finding.spans)]
     own = recording.rows(
         "WITH mine AS (SELECT unnest($ops::BIGINT[]) AS gpu_op_id), calls AS (SELECT unnest($calls::BIGINT[]) AS call_id) "
         "SELECT start_ns, start_ns + dur_ns FROM gpu_ops WHERE gpu_op_id IN (SELECT * FROM mine) OR call_id IN (SELECT * FROM calls) UNION ALL "
@@ -53,5 +53,5 @@ def test_a_finding_on_the_optimizer_leads_to_its_steps() -> None:
             "JOIN named_cpu_ops o ON o.name LIKE 'Optimizer.step#%' AND c.start_ns BETWEEN o.start_ns AND o.start_ns + o.dur_ns AND c.thread_id = o.thread_id"
         )
     ((steps, first, last),) = launched
-    assert len(finding.places) == len(result.lead.counted) == steps - 1  # one place for each counted step
-    assert all(first <= start < end <= last for start, end in finding.places)
+    assert len(finding.spans) == len(result.lead.counted) == steps - 1  # one place for each counted step
+    assert all(first <= start < end <= last for start, end in finding.spans)
