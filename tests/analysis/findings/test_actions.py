@@ -1,4 +1,4 @@
-"""Tests of code examples: they use the trace's names of the run, and say so."""
+"""Tests that code examples use the run's names from the trace, and say that they do."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_only_complete_uploads_can_be_claimed(options) -> None:
         uploads.claim_upload("0" * 32)
 
 
-def test_uploads_nobody_claimed_for_an_hour_are_swept(options) -> None:
+def test_uploads_without_a_claim_for_an_hour_are_removed(options) -> None:
     folder = options.data.create().uploads
     old, new, job = folder / ("a" * 32), folder / ("b" * 32), folder / "job-x"
     old.write_bytes(b"x")

@@ -101,7 +101,7 @@ def test_selecting_another_run_changes_the_address(pair, app_data, tmp_path):
     assert "Cannot tell whether before or third is faster" in words_of(test)
 
 
-def test_two_runs_of_one_name_are_told_apart(pair, app_data, tmp_path):
+def test_two_runs_of_one_name_are_distinguished(pair, app_data, tmp_path):
     again = add(app_data, tmp_path, "after", step_us=900, matmul_us=500)
     test = opened(a=pair[1], b=again)
     (before,) = (m for m in test.multiselect if m.label == "A, before")
