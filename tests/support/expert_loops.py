@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from tests.support.anti_patterns import FLOAT, GEMM, HALF, op
+from tests.support.anti_patterns import FLOAT, GEMM, HALF, KERNEL_US, SLOW_US, loop, op
 from tests.support.chrome_trace import ChromeTrace
 
 STATE_BYTES = 33_000_000
@@ -30,6 +30,45 @@ def optimizer_loop(folder: Path, *, optimizer: str) -> list[Path]:
     return [trace.write(folder / "trace.json")]
 
 
+ADAM = (
+    "_foreach_mul_",
+    "_foreach_lerp_",
+    "_foreach_mul_",
+    "_foreach_addcmul_",
+    "_foreach_sqrt",
+    "_foreach_div_",
+    "_foreach_add_",
+    "_foreach_addcdiv_",
+)
+SGD = ("_foreach_mul_", "_foreach_add_", "_foreach_add_")
+PYTHON_US, COUNTED_US = (
+    40.0,
+    60.0,
+)  # Python before each foreach operator, and the arithmetic on step counts before the first one.
+
+
+def foreach_loop(folder: Path, *, optimizer: str, operators: tuple[str, ...], groups: int) -> list[Path]:
+    """Write a loop of a slow host: 20 products and a foreach update of each of ``groups`` groups of parameters.
+
+    A launch takes the host 24 µs and the GPU 4 µs. Only Adam counts steps on the CPU.
+    """
+
+    def add(trace: ChromeTrace, at: float) -> float:
+        for _ in range(20):
+            at = op(trace, at, "aten::mm", [[256, 256]] * 2, HALF, KERNEL_US, GEMM, SLOW_US)
+        start = at
+        for _ in range(groups):
+            if operators == ADAM:
+                trace.op("aten::add_", at + 1, at + COUNTED_US - 1, [[], []], [FLOAT] * 2)
+                at += COUNTED_US
+            for name in operators:
+                at = op(trace, at + PYTHON_US, f"aten::{name}", [], host_us=SLOW_US)
+        trace.host("user_annotation", f"Optimizer.step#{optimizer}.step", start - 0.3, at - 0.1)
+        return at
+
+    return loop(folder, add)
+
+
 def saving_loop(folder: Path, *, tensors: int, every: int) -> list[Path]:
     """Write a loop that copies ``tensors`` large tensors to pageable memory in each ``every``-th step."""
     trace, at = ChromeTrace(made_for=folder.name), 0.0
@@ -50,6 +89,10 @@ def saving_loop(folder: Path, *, tensors: int, every: int) -> list[Path]:
 EXPERT_LOOPS = {
     "own_optimizer": partial(optimizer_loop, optimizer="DistMuon"),
     "adam_one_by_one": partial(optimizer_loop, optimizer="Adam"),
+    "adam_foreach_on_a_slow_host": partial(foreach_loop, optimizer="AdamW", operators=ADAM, groups=1),
+    "adam_foreach_of_two_groups": partial(foreach_loop, optimizer="AdamW", operators=ADAM, groups=2),
+    "sgd_foreach_of_two_groups": partial(foreach_loop, optimizer="SGD", operators=SGD, groups=2),
+    "muon_foreach": partial(foreach_loop, optimizer="DistMuon", operators=ADAM, groups=1),
     "saves_few_tensors": partial(saving_loop, tensors=5, every=3),
     "saves_two_of_eight_steps": partial(saving_loop, tensors=2, every=4),
     "reads_results_each_step": partial(saving_loop, tensors=2, every=1),
