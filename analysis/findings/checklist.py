@@ -93,7 +93,7 @@ TECHNIQUES: tuple[Technique, ...] = (
     Technique("Deterministic algorithms only where they are needed", PYTORCH, ("deterministic-algorithms",)),
     Technique("No gradients for parameters that are not trained", PYTORCH, ("unused-gradients",), None, "AccumulateGrad", works_on="gradients of parameters"),
     Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), other_profile="the profile contains only training steps; also profile an evaluation"),
-    Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom", "acting-in-the-loop")),
+    Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom", "accumulation-without-need", "acting-in-the-loop")),
     Technique("Batches of similar lengths", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare_event="batches of other lengths"),
     Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute", works_on="activation checkpointing"),
     Technique("Sparse gradients of large embedding tables", PYTORCH, ("dense-table-gradients",), None, "aten::_?embedding(_bag)?_dense_backward", works_on="dense gradients of embedding tables"),

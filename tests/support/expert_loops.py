@@ -48,7 +48,7 @@ PYTHON_US, COUNTED_US = (
 
 
 def foreach_loop(folder: Path, *, optimizer: str, operators: tuple[str, ...], groups: int) -> list[Path]:
-    """Write a loop of a slow host: 20 products and a foreach update of each of ``groups`` groups of parameters.
+    """Write a loop of a slow host: 20 products, and a foreach update of each group of parameters.
 
     A launch takes the host 24 µs and the GPU 4 µs. Only Adam counts steps on the CPU.
     """

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from sawtooth.ingest.capture.packing import pack_run
+from tests.support.accumulation_loops import ACCUMULATION_LOOPS
 from tests.support.acting_loops import ACTING_LOOPS
 from tests.support.anti_patterns import ANTI_PATTERNS
 from tests.support.attention_loops import ATTENTION_LOOPS
@@ -196,6 +197,7 @@ def graph_breaks(folder: Path, count: int) -> list[Path]:
 HAND_MADE: dict[str, Callable[[Path], list[Path]]] = {
     **LENGTH_LOOPS,
     **MODEL_LOOPS,
+    **ACCUMULATION_LOOPS,
     **ACTING_LOOPS,
     **ANTI_PATTERNS,
     **ATTENTION_LOOPS,

@@ -69,6 +69,7 @@ def stand_ins() -> dict[str, Any]:
         "opt": torch.optim.SGD(model.parameters(), 0.1), "optimizer": torch.optim.SGD(model.parameters(), 0.1), "lengths": torch.arange(8), "state": {}, "path": "", "pending": SimpleNamespace(result=list),
         "blocks": model.blocks, "teacher": model, "ema": copy.deepcopy(model).requires_grad_(False), "heads": 2, "transform": nn.Identity(), "list_of_paths": ["a"], "augment": list, "decode": list, "table": [x], "train": model, "log": print,
         "save": list, "extra_work": list, "fully_shard": list, "token": torch.zeros(8), "end": 1, "ended": torch.zeros(8, dtype=torch.bool), "prof": None, "f": nn.Identity(),
+        "loss_fn": F.cross_entropy, "inputs": x, "labels": torch.zeros(8, dtype=torch.long),
         "done": [SimpleNamespace(record=list, query=lambda: True, synchronize=list)] * 2,
         "costs": [torch.rand(3, 3)] * 2, "linear_sum_assignment": lambda cost: (range(len(cost)), cost.argmin(1)),
     }  # fmt: skip

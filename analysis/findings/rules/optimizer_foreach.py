@@ -52,7 +52,7 @@ LAST_OF_ADAM = (
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if the optimizer's foreach kernels, or their launches, take a relevant share of the step."""
+    """Yield a finding if foreach kernels of the optimizer, or their launches, cost a relevant share."""
     steps = context.work_steps
     names = [name for name in optimizers(context.recording) if name in FUSED_ON_GPU]
     if not names:

@@ -35,7 +35,7 @@ def test_fusing_an_optimizer_removes_neither_products_nor_communication() -> Non
     ],
 )
 def test_fusing_a_foreach_optimizer_saves_the_host_its_launches(name: str, removed: int, counts: int) -> None:
-    """The host limits the step. Each removed operator takes it 24 µs and 40 µs of Python, and counting steps 58 µs per group."""
+    """A removed operator takes the host 24 µs and 40 µs of Python. Counting steps takes 58 µs per group."""
     found = finding(name, "optimizer-foreach")
     assert found is not None
     assert found.gain_ms == pytest.approx((removed * (24 + 40) + counts * 58) / 1e3, rel=0.2)

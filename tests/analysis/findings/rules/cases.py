@@ -40,6 +40,12 @@ CASES = {
         leads=("acts_before_each_update", "plays_in_rounds"),
         quiet=("evaluates_in_rounds", "evaluates_from_a_loader", "learns_only", "gpt_reads"),
     ),
+    "accumulation-without-need": Case(
+        leads=("accumulates_four_with_free_memory", "accumulates_four_in_a_third_of_memory"),
+        beside=("accumulates_four",),
+        quiet=("accumulates_four_in_most_memory", "accumulates_different_lengths", "trains_four_models", "updates_four_times", "one_micro_batch",
+               "accumulates_four_and_reduces_each", "trained_above_twice", "accumulated_and_reduced", "ddp_balanced"),
+    ),
     "accumulation-syncs": Case(leads=("accumulated_and_reduced",), quiet=("accumulated_without_sync", "ddp_balanced")),
     "allocator-churn": Case(
         leads=("empty_cache", "memory_in_pieces", "memory_is_full"), quiet=("memory_creep",), measured=(("empty_cache", "gpt_small", 0.10),)
@@ -142,7 +148,7 @@ CASES = {
     "norms-one-by-one": Case(leads=("norms_of_all",), beside=("histograms_of_all", "gpt_no_reads"), measured=(("gpt_no_reads", "gpt_small", 0.05),), quiet=("norms_to_scale", "norms_read", "norms_in_the_loss", "norm_of_one", "clipped_one_by_one")),
     "operators-on-cpu": Case(leads=("sorted_on_host",), quiet=("sorted_by_launches", "mask_from_cpu")),
     "optimizer-foreach": Case(
-        leads=("triples_foreach",), beside=("adam_foreach",), quiet=("gpt_small",), measured=(("triples_foreach", "triples", 0.05),)
+        leads=("triples_foreach",), beside=("adam_foreach", "adam_foreach_of_two_groups", "sgd_foreach_of_two_groups"), quiet=("gpt_small", "muon_foreach"), measured=(("triples_foreach", "triples", 0.05),)
     ),
     "optimizer-not-fused": Case(
         beside=("adam_single", "adam_one_by_one"), quiet=("adam_fused", "own_optimizer"), measured=(("adam_single", "adam_fused", 0.35),)
