@@ -15,6 +15,7 @@ from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 MIN_SEQUENCE = 32  # A softmax over fewer columns belongs to a classifier or a gate, not to attention.
 # Time per product of flash attention's backward pass ÷ that of its forward pass. Measured at head sizes of 64 and 128.
 BACKWARD_FACTOR = 1.4
+DEVICE_COPY = "DtoD"  # Part of the name of a copy inside the GPU's memory.
 MOVING_CATEGORIES = ("elementwise", "softmax", "copy", "reduction")
 SOFTMAX_BACKWARD = ("aten::_softmax_backward_data", "aten::_safe_softmax_backward")
 PRODUCTS_FORWARD, PRODUCTS_OF_BOTH_PASSES = 2, 6  # Batched products of attention written by hand.
@@ -53,6 +54,8 @@ def unfused_attention_rows(work: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFra
     operands = {tuple(shape) for dims in signatures for shape in dims[:2] if numel(shape) not in sizes}
 
     def moves_data(row: Any) -> bool:
+        if row.category == "memcpy":
+            return DEVICE_COPY in row.kernel and row.operator == "aten::copy_" and _copies_operand(row.dims, operands)
         if row.category not in MOVING_CATEGORIES:
             return False
         has_scores = any(numel(shape) in sizes for shape in row.dims or [])
@@ -64,9 +67,12 @@ def unfused_attention_rows(work: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFra
 def _copies_operand(dims: Any, operands: set[tuple[int, ...]]) -> bool:
     """Return whether a copy's first input is one of the ``operands`` of batched products.
 
-    The input's dimensions are batch, heads, length and head size, or batch, length, heads and head size.
+    The input's dimensions are batch, heads, length and head size, or batch, length, heads and head size. One head has no dimension
+    for the heads.
     """
     shape = dims[0] if dims else None
+    if isinstance(shape, list) and len(shape) == 3 and all(isinstance(size, int) for size in shape):
+        return (shape[0], shape[1], shape[2]) in operands or (shape[0], shape[2], shape[1]) in operands
     if not isinstance(shape, list) or len(shape) != 4 or any(isinstance(size, list) for size in shape):  # a list of tensors
         return False
     batch, first, second, last = shape

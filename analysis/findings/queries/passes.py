@@ -73,18 +73,21 @@ def merged_body_edits(rows: pd.DataFrame, times: int) -> list[Edit]:
     """Return the edits that run a body, repeated ``times`` times per step, as one body over all data.
 
     ``rows`` are the operations of the repeated bodies. The operations of the first body take as long together as all bodies did,
-    because the GPU's work stays. The launches of the other bodies disappear.
+    because the GPU's work stays. The launches of the other bodies disappear. The columns ``low_ns`` and ``high_ns`` are the interval of
+    ``dur_ns``, if the caller has changed it.
     """
     kept_ids: list[int] = []
-    kept_times: list[int] = []
+    edges = [name for name in ("dur_ns", "low_ns", "high_ns") if name in rows]
+    kept_times: dict[str, list[int]] = {name: [] for name in edges}
     removed: list[int] = []
     for _, step_rows in rows.sort_values("start_ns").groupby("step"):
-        ids, durations = step_rows["gpu_op_id"].to_numpy(np.int64), step_rows["dur_ns"].to_numpy(np.int64)
+        ids = step_rows["gpu_op_id"].to_numpy(np.int64)
         per_body = max(len(ids) // max(times, 1), 1)
         kept_ids += ids[:per_body].tolist()
-        kept_times += [max(int(durations.sum()) // per_body, 1)] * per_body
+        for name in edges:
+            kept_times[name] += [max(int(step_rows[name].sum()) // per_body, 1)] * per_body
         removed += ids[per_body:].tolist()
-    return [TimedOps(tuple(kept_ids), tuple(kept_times)), WithoutOps(tuple(removed))] if removed else []
+    return [TimedOps(tuple(kept_ids), *map(tuple, kept_times.values())), WithoutOps(tuple(removed))] if removed else []
 
 
 def evidence_of_saved_launches(

@@ -26,6 +26,7 @@ import pandas as pd
 from sawtooth.analysis.findings.builders import without_freeing
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.heads import HeadLoop, head_loops
+from sawtooth.analysis.findings.loops.projections import fewer_parameters_edits, with_joined_projections
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.attention import fusing_edits, unfused_attention_rows
@@ -75,7 +76,7 @@ def _edits(context: RuleContext, loops: Sequence[HeadLoop]) -> list[Edit]:
     """Return the edits that run each loop as one fused attention over all heads.
 
     The kernels of one head remain. Each takes the sum of its times in all heads. Products with the scores take their share of a fused
-    kernel's time. The gradients of slices are removed.
+    kernel's time. The products of the heads' projections become one product. The gradients of slices are removed.
     """
     rows = pd.concat([loop.work.both_passes for loop in loops])
     rows = rows[~rows.index.duplicated()]
@@ -92,9 +93,9 @@ def _edits(context: RuleContext, loops: Sequence[HeadLoop]) -> list[Edit]:
         for one_pass in (loop.work.forward, loop.work.backward):
             kept = one_pass[~one_pass["gpu_op_id"].isin(removed)]
             new_ns = kept["gpu_op_id"].map(fused_ns).fillna(kept["dur_ns"]).astype("int64")
-            edits += merged_body_edits(kept.assign(dur_ns=new_ns), loop.heads)
+            edits += merged_body_edits(with_joined_projections(kept.assign(dur_ns=new_ns), loop, context.rank.gpu), loop.heads)
     removed_ops = [op for edit in edits if isinstance(edit, WithoutOps) for op in edit.ops]
-    return [*without_freeing(context, removed_ops), *edits]
+    return [*without_freeing(context, removed_ops), *fewer_parameters_edits(context, loops), *edits]
 
 
 RULE = Rule(
