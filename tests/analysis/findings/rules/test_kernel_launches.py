@@ -99,13 +99,14 @@ def test_first_launches_below_a_millisecond_load_code_too(tmp_path: Path, us: in
 
 
 @pytest.mark.parametrize(
-    ("stall", "stall_us", "named"), [("optimizer", 500, False), ("optimizer", 2500, True), ("forward", 500, True)]
+    ("stall", "stall_us", "named"),
+    [("optimizer", 500, False), ("optimizer", 2500, True), ("forward", 285, False), ("forward", 500, True)],
 )
 def test_short_python_code_of_pytorch_gets_no_advice(tmp_path: Path, stall: str, stall_us: float, named: bool) -> None:
     """Half a millisecond of PyTorch's own Python gives no advice.
 
-    A slow host takes that long to sort an optimizer's tensors. The same time before a forward pass belongs to the
-    script.
+    A slow host takes that long to sort an optimizer's tensors. The same time before a forward pass, 6 % of the step, belongs to
+    the script. Freeing the graph of the step before takes up to 4 % of it: 320 of 8,000 µs.
     """
     trace = ChromeTrace()
     for k in range(4):
