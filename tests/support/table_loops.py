@@ -81,14 +81,20 @@ def tables(folder: Path, **options: Any) -> list[Path]:
     return loop(folder, add)
 
 
-def lookups(trace: ChromeTrace, at: float, count: int, tables: int = 0, between: bool = False, widths: int = 1) -> float:
+def lookups(
+    trace: ChromeTrace, at: float, count: int, tables: int = 0, between: bool = False, widths: int = 1, columns: bool = False
+) -> float:
     """Add ``count`` lookups on a slow host, each with two launches of its backward pass.
 
     They are in ``tables`` tables (by default one for each) of ``widths`` widths. With ``between``, a product follows each lookup.
+    With ``columns``, each lookup selects a column of the indices first.
     """
     trace.thread = MAIN
     shapes = [[1000, 16 * (1 + number % widths)] for number in range(count)]
     for number, shape in enumerate(shapes):
+        if columns:
+            trace.op("aten::select", at, at + 1, [[256, count], [], []], ["long int", "Scalar", "Scalar"])
+            at += 1.5
         at = op(trace, at, "aten::embedding", [shape, [256], [], [], []], host_us=SLOW_US, **{"Sequence number": 100 + number})
         if between:
             at = op(trace, at, "aten::mm", [[256, 16], [16, 16]], kernel=GEMM, host_us=SLOW_US)
@@ -114,6 +120,8 @@ def lookups(trace: ChromeTrace, at: float, count: int, tables: int = 0, between:
 
 TABLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "tables_looked_up_one_by_one": partial(loop, add=partial(lookups, count=12)),
+    "tables_looked_up_by_columns": partial(loop, add=partial(lookups, count=12, columns=True)),
+    "one_table_looked_up_by_columns": partial(loop, add=partial(lookups, count=12, tables=1, columns=True)),
     "few_tables_looked_up": partial(loop, add=partial(lookups, count=6)),
     "one_table_looked_up_often": partial(loop, add=partial(lookups, count=12, tables=1)),
     "tables_of_two_widths": partial(loop, add=partial(lookups, count=12, widths=2)),

@@ -21,6 +21,8 @@ from sawtooth.analysis.knowledge.kernel_work import product_work
 LOOKUP_GRADIENTS = r"^aten::(embedding|_embedding_bag)_dense_backward$"
 # Position of the number of table rows among the arguments of each operator.
 ROW_COUNT_ARGUMENT = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
+MIN_TABLES = 8  # Words, positions and a few features of a sample are not a problem.
+LOOKUP_OPERATORS = r"^aten::(embedding|embedding_bag)$"
 FILLS = ("aten::zero_", "aten::fill_", "aten::zeros")
 SUMS = ("aten::add", "aten::add_")
 _SIGNATURES = (
@@ -128,3 +130,36 @@ def _is_multiplied(context: RuleContext, rows: int, width: int) -> bool:
         if {rows, width} <= sizes:
             return True
     return False
+
+
+@once
+def lookups_in_a_row(context: RuleContext) -> list[tuple[int, list[int]]]:
+    """Return each counted step's loop of lookups in different tables: the number of tables, and the loop's operators."""
+    return list(_lookups_in_a_row(context))
+
+
+def _lookups_in_a_row(context: RuleContext) -> Iterator[tuple[int, list[int]]]:
+    calls = operators(context, LOOKUP_OPERATORS).frame
+    calls = calls[calls["step"].isin(context.work["step"].unique())]
+    if len(calls) < MIN_TABLES * context.work_steps:
+        return
+    parameters = parameters_of(context.recording, context.rank.device)
+    shapes = {op: dims for op, (dims, _) in recorded_arguments(context, calls["id"].tolist()).items()}
+    products = np.sort(context.work.loc[context.work["category"] == "gemm", "flop_op_id"].dropna().to_numpy(np.int64))
+    for _, thread_calls in calls.sort_values("id").groupby(["step", "thread_id"]):
+        ids = thread_calls["id"].to_numpy(np.int64)
+        # Ids are in the order of the starts. A product in between, or another kind of lookup, ends a loop.
+        kinds = [(np.searchsorted(products, op), *_kind(shapes.get(op, []))) for op in ids.tolist()]
+        start = 0
+        for end in range(1, len(ids) + 1):
+            if end < len(ids) and kinds[end] == kinds[start]:
+                continue
+            table_shapes = {tuple(shapes[op][0]) for op in ids[start:end].tolist() if shapes.get(op)}
+            if end - start >= MIN_TABLES and sum(parameters[shape] for shape in table_shapes) >= end - start:
+                yield end - start, context.launches.operators_begun_between(ids[start:end]).tolist()
+            start = end
+
+
+def _kind(dims: list[Any]) -> tuple[Any, ...]:
+    """Return the width of a lookup's table and the shape of the indices, empty if not recorded."""
+    return (dims[0][-1], tuple(dims[1])) if len(dims) > 1 and dims[0] else ()

@@ -2,7 +2,8 @@
 
 What it checks
     A sequence of operators that begins by selecting a row (``tensor[i]``) and repeats at least ten times, without a matrix
-    product. PyTorch's own list of anti-patterns calls this "for loop indexing".
+    product. PyTorch's own list of anti-patterns calls this "for loop indexing". A loop that looks up a table for each column is
+    left out, because the rule tables-one-by-one reports it.
 Why it costs time
     Every row launches each kernel again, for a few elements.
 What to do
@@ -23,6 +24,7 @@ from collections.abc import Iterator, Sequence
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
+from sawtooth.analysis.findings.loops.tables import lookups_in_a_row
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.passes import merged_body_edits, passes
@@ -67,6 +69,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     loops: list[tuple[list[int], int]] = []
     for _, part in rows.groupby(["step", "thread_id", "parent_id"], dropna=False, sort=False):
         loops += _loops(part["name"].tolist(), part["cpu_op_id"].astype(int).tolist(), computes.loc[part.index].tolist())
+    looked_up = {operator for _, operators in lookups_in_a_row(context) for operator in operators}
+    loops = [(ids, repetitions) for ids, repetitions in loops if looked_up.isdisjoint(ids)]
     if not loops:
         return
     may_recur = any(_may_recur(rows[rows["cpu_op_id"].isin(ids)]) for ids, _ in loops)

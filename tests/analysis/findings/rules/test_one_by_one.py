@@ -45,3 +45,14 @@ def test_attention_in_a_loop_over_heads_has_one_finding() -> None:
 def test_an_average_beside_logged_norms_is_no_clipping() -> None:
     name = "weights_averaged_and_norms_logged"  # Each gradient has a norm, and tensors of this shape are scaled in place.
     assert finding(name, "clipping-by-hand") is None and finding(name, "norms-one-by-one") is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "other"),
+    [
+        ("tables_looked_up_by_columns", "tables-one-by-one", "loop-indexing"),
+        ("one_table_looked_up_by_columns", "loop-indexing", "tables-one-by-one"),  # One table cannot be joined.
+    ],
+)
+def test_a_loop_of_lookups_has_one_finding(name: str, rule: str, other: str) -> None:
+    assert finding(name, rule) is not None and finding(name, other) is None
