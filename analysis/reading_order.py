@@ -57,8 +57,17 @@ def _sorted(result: RunResult, lead: Finding | None) -> RunResult:
 
 
 def _prerequisites(finding: Finding, result: RunResult) -> list[Finding]:
-    prerequisite = prepared_by(finding, result)
-    return [prerequisite] if prerequisite is not None and is_advice(prerequisite) else []
+    """Return the findings whose changes must be made before that of ``finding``, and gain little alone."""
+    first = prepared_by(finding, result)
+    others = (
+        needed for needed in needed_before(finding, result.findings) if needed is not first and makes_possible(needed, finding)
+    )
+    return [each for each in (first, *others) if each is not None and is_advice(each)]
+
+
+def makes_possible(first: Finding, finding: Finding) -> bool:
+    """Return whether the change of ``first`` predicts no gain alone and enables the change of ``finding``."""
+    return first.rule in finding.enabled_by and first.claims != "gain"
 
 
 def is_advice(finding: Finding) -> bool:

@@ -10,7 +10,15 @@ import re
 from collections.abc import Mapping, Sequence
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
-from sawtooth.analysis.reading_order import best_ms, can_be_first, is_advice, lead_finding, prepared_by, same_as_delay
+from sawtooth.analysis.reading_order import (
+    best_ms,
+    can_be_first,
+    is_advice,
+    lead_finding,
+    makes_possible,
+    prepared_by,
+    same_as_delay,
+)
 from sawtooth.analysis.run.model import CodeChange, Finding, PlanStep, RunResult
 from sawtooth.analysis.run.overlapping_findings import same_time, shares_loss
 from sawtooth.analysis.run.verdict import judge
@@ -102,7 +110,14 @@ def paragraphs(finding: Finding) -> list[str]:
 
 def gain_text(result: RunResult, finding: Finding) -> str:
     """Return a change's gain, and the number of the change that it makes possible."""
-    prepared = next((number for number, other in numbered(result) if prepared_by(other, result) is finding), None)
+    prepared = next(
+        (
+            number
+            for number, other in numbered(result)
+            if prepared_by(other, result) is finding or makes_possible(finding, other)
+        ),
+        None,
+    )
     if prepared is None:
         return predicted_gain.gain_text(finding)
     if finding.claims == "gain" and can_be_first(finding, best_ms(result)) and not finding.may_gain_nothing:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from sawtooth.analysis.findings.actions import MODEL
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.long_python_gaps import long_python_gaps
-from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.copies import copies
-from sawtooth.analysis.findings.queries.host_reads import MASK_OPERATORS, waiting_calls
 from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_words
@@ -133,15 +131,6 @@ TRAINER_FIXES = {
 def one_graph(context: RuleContext, outside: tuple[int, ...] = ()) -> AsGraph:
     """Return the edit that launches a step as one graph, without input copies and without ``outside``."""
     return AsGraph(outside_ops=(*copies(context, FROM_HOST).ids, *outside))
-
-
-def masks_before_graph(context: RuleContext) -> str:
-    """Return a sentence about masks whose size the host must read, empty without such masks."""
-    masks = operators(context, MASK_OPERATORS)
-    if not masks.count_per_step or not waiting_calls(context, MASK_OPERATORS):
-        return ""
-    names = " and ".join(sorted({str(name).removeprefix("aten::") for name in masks.frame["name"]}))
-    return f" Replace {names} first: the host waits there for a size that only the GPU knows, which no graph can contain."
 
 
 def python_in_graph(context: RuleContext) -> str:

@@ -14,6 +14,7 @@ from sawtooth.analysis.findings.recorded.interval_sql import calls_within, launc
 from sawtooth.analysis.run.model import Action, CodeChange
 
 WAITING_CALLS = "Synchronize|Memcpy"
+SINGLE_VALUE_READS = "^aten::(item|is_nonzero|_local_scalar_dense)$"
 
 
 @once

@@ -22,30 +22,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from sawtooth.analysis.findings.builders import wait_evidence, without_reads
+from sawtooth.analysis.findings.builders import wait_evidence
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import acting_passes
+from sawtooth.analysis.findings.loops.capture_obstacles import (
+    coalescing_waits,
+    evidence_before_a_graph,
+    read_waits,
+    surely_gains,
+)
 from sawtooth.analysis.findings.loops.gradient_norms import CLIP_IN_ONE_CALL, NORM_IN_ONE_CALL, norm_reads, with_clipping
 from sawtooth.analysis.findings.loops.read_code import CHANGES, COPY_FEWER_TENSORS, TEST_END_LESS_OFTEN, WAIT_FOR_EARLIER_STEP
-from sawtooth.analysis.findings.loops.replayed_graphs import replayed_graphs
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.calls import lost_in_calls_ms
 from sawtooth.analysis.findings.queries.convolution_searches import calls_of_searches
 from sawtooth.analysis.findings.queries.copies import checkpoint_calls
 from sawtooth.analysis.findings.queries.host_reads import (
-    GIVE_OUTPUT_SIZE,
     MASK_OPERATORS,
     POLL_EARLIER,
-    REPEAT_INTERLEAVE,
     SAME_SHAPE_CHANGES,
+    SINGLE_VALUE_READS,
     mostly_polls,
     nan_checks,
     scaler_calls,
     waiting_calls,
 )
-from sawtooth.analysis.replay.edits import AsGraph
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_bytes, in_number
 
@@ -110,12 +112,7 @@ _LONGEST_MASK_OPERATOR = (
     "WHERE g.device = ? AND g.cause = 'host_sync' AND g.call_id IN (SELECT unnest(?::BIGINT[])) AND regexp_matches(n.name, ?) "
     "GROUP BY 1 ORDER BY sum(g.end_ns - g.start_ns) DESC, 1 LIMIT 1"
 )
-SINGLE_VALUE_READS = "^aten::(item|is_nonzero|_local_scalar_dense)$"
-_CALLS_IN_COUNTED_STEPS = (
-    "SELECT c.call_id FROM runtime_calls c ASOF JOIN (SELECT * FROM steps WHERE device = ? AND counted) t ON c.start_ns >= t.host_start_ns "
-    "WHERE c.start_ns < t.host_end_ns AND c.call_id IN (SELECT unnest(?::BIGINT[])) AND c.name_id IN "
-    "(SELECT name_id FROM names WHERE contains(name, 'Synchronize'))"
-)
+READS_BEFORE_GRAPH = "The host reads GPU values {times} per step, and no CUDA graph can contain these waits"
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -130,6 +127,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         - _acting_calls(context)
         - calls_of_searches(context)
         - set(nan_checks(context).calls)
+        - coalescing_waits(context)
     )
     outside_masks = waits - set(waiting_calls(context, MASK_OPERATORS))
     # The host can fill the launch queue only without any wait. So if most waits are outside masks, this finding also removes the
@@ -140,7 +138,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not calls:
         yield from _evidence_preventing_a_graph(context)
         return
-    for evidence in wait_evidence(
+    evidences = wait_evidence(
         context,
         calls,
         Advice(
@@ -150,8 +148,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="Logged values are up to N steps old, and NaN checks find a NaN later.",
             changes=_changes(context, calls),
         ),
-    ):
-        yield _with_clipping(context, evidence) if _reads_norms(context, calls) else evidence
+    )
+    alone = [_with_clipping(context, evidence) if _reads_norms(context, calls) else evidence for evidence in evidences]
+    if any(surely_gains(context, evidence) for evidence in alone):
+        yield from alone
+    else:
+        yield from list(_evidence_preventing_a_graph(context, alone[0].advice if alone else None)) or alone
 
 
 def _with_clipping(context: RuleContext, evidence: Evidence) -> Evidence:
@@ -183,9 +185,8 @@ def _action(context: RuleContext, calls: tuple[int, ...] = ()) -> Action:
     copied = _copied_bytes(context, calls) if kind == COPYING_OPERATORS else []
     if not copied or max(copied) <= SINGLE_VALUE_BYTES:
         return _advice_on_single_values(context, calls)
-    steps = max(len(context.rank.counted), 1)
-    copies = in_number(len(copied) / steps, "copy", "copies")
-    return replace(COPY_TOGETHER, how=COPY_TOGETHER.how.format(size=in_bytes(sum(copied) / steps), copies=copies) + losses_note)
+    action = _copy_together(context, copied)
+    return replace(action, how=action.how + losses_note)
 
 
 def _advice_on_single_values(context: RuleContext, calls: tuple[int, ...]) -> Action:
@@ -252,42 +253,39 @@ def _synchronizations_after(context: RuleContext, calls: tuple[int, ...]) -> set
     return {int(row[0]) for row in context.recording.rows(_NEXT_SYNCHRONIZATIONS, [list(calls)])}
 
 
-def _evidence_preventing_a_graph(context: RuleContext) -> Iterator[Evidence]:
+def _evidence_preventing_a_graph(context: RuleContext, measured: Advice | None = None) -> Iterator[Evidence]:
     """Yield a finding on reads that cost nothing in the profile but prevent a CUDA graph.
 
-    They cost nothing in the profile because the profiled host is late anyway.
+    ``measured`` is the advice for the reads whose cost is known, if any.
     """
-    if replayed_graphs(context) is not None:
-        return  # The loop already replays graphs.
-    one_graph_ms, several_graphs_ms = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
-    if one_graph_ms is None or several_graphs_ms is None:
+    reads = tuple(sorted(read_waits(context) - _acting_calls(context)))
+    if not reads:
         return
-    if context.share(several_graphs_ms - one_graph_ms) < WARNING_SHARE:
-        return
-    waits = {*waiting_calls(context, SINGLE_VALUE_READS), *waiting_calls(context, MASK_OPERATORS)}
-    reads = tuple(sorted(waits - set(nan_checks(context).calls) - _acting_calls(context)))
-    reads_per_step = len(context.recording.rows(_CALLS_IN_COUNTED_STEPS, [context.rank.device, list(reads)])) / max(
-        len(context.rank.counted), 1
-    )
-    if round(reads_per_step) < 1:
+    if measured is not None:
+        yield from evidence_before_a_graph(context, reads, replace(measured, title=READS_BEFORE_GRAPH))
         return
     action = _action(context)
-    if waiting_calls(context, REPEAT_INTERLEAVE):
-        action = replace(action, how=f"{READ_LATER.how} {GIVE_OUTPUT_SIZE.sentence}")
-    elif action is READ_LATER:
-        action = _advice_on_single_values(context, reads)
-    yield Evidence(
+    if action is READ_LATER:
+        copied = [size for size in _copied_bytes(context, reads) if size > SINGLE_VALUE_BYTES]
+        tensors_only = bool(copied) and not set(reads).intersection(waiting_calls(context, SINGLE_VALUE_READS))
+        action = _copy_together(context, copied) if tensors_only else _advice_on_single_values(context, reads)
+    yield from evidence_before_a_graph(
+        context,
+        reads,
         Advice(
-            f"The host reads GPU values {'once' if round(reads_per_step) == 1 else f'{reads_per_step:.0f} times'} per step, and no CUDA graph can contain these waits",
+            READS_BEFORE_GRAPH,
             action,
-            note="The cost of these waits is not predicted. In the profile the host is late and waits little, but in the run it may wait longer.",
             risk="Logged values are up to N steps old, and NaN checks find a NaN later.",
             changes=CHANGES,
         ),
-        edits=without_reads(context, reads),
-        severity="warning",
-        withholds_gain=True,
     )
+
+
+def _copy_together(context: RuleContext, copied: list[int]) -> Action:
+    """Return the advice on copies to the host of these sizes (bytes) in the counted steps."""
+    steps = max(len(context.rank.counted), 1)
+    copies = in_number(len(copied) / steps, "copy", "copies")
+    return replace(COPY_TOGETHER, how=COPY_TOGETHER.how.format(size=in_bytes(sum(copied) / steps), copies=copies))
 
 
 RULE = Rule(

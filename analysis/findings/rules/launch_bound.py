@@ -29,6 +29,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.generation import Generation, generated_tokens
 from sawtooth.analysis.findings.judging import WARNING_SHARE
 from sawtooth.analysis.findings.loops.acting import UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, acting_passes, share_outside_acting
+from sawtooth.analysis.findings.loops.capture_obstacles import waits_per_step
 from sawtooth.analysis.findings.loops.graph_code import (
     BY_HAND,
     CAPTURABLE,
@@ -46,7 +47,6 @@ from sawtooth.analysis.findings.loops.graph_code import (
     TOKEN_FIX,
     TOKEN_NOTE,
     TRAINER_FIXES,
-    masks_before_graph,
     one_graph,
     python_in_graph,
 )
@@ -61,7 +61,7 @@ from sawtooth.analysis.findings.queries.recurrent import packs_sequences, recurr
 from sawtooth.analysis.findings.queries.shapes import differing_step_flops
 from sawtooth.analysis.findings.queries.telemetry import idle_by_telemetry_ms
 from sawtooth.analysis.findings.recorded.counted_operations import launched_by_optimizer
-from sawtooth.analysis.replay.edits import AsGraph
+from sawtooth.analysis.replay.edits import AsGraph, WithoutWaits
 from sawtooth.analysis.run.model import Action, CodeChange, Confidence, Explains, Finding
 from sawtooth.analysis.units import in_number, in_words, percent
 
@@ -204,7 +204,7 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
         return _GraphAdvice(UPDATE_FIX, UPDATE_NOTE, UPDATE_RISK, (BY_HAND,), graphs)
     if differing_step_flops(context) is not None:
         return _GraphAdvice(LENGTHS_FIX, LENGTHS_NOTE, changes=(LENGTHS,), edits=(), confidence="low")
-    additions = f"{masks_before_graph(context)}{python_in_graph(context)}"
+    additions = python_in_graph(context)
     layer = recurrent_layer(context)
     if layer is None:
         return _advice_for_step(context, additions)
@@ -216,7 +216,7 @@ def _advice(context: RuleContext, tokens: Generation | None) -> _GraphAdvice:
 def _advice_for_step(context: RuleContext, additions: str) -> _GraphAdvice:
     """Return the advice for a step: one graph, or one of the passes if the optimizer cannot be captured.
 
-    ``additions`` are sentences for the note, about Python time and masks.
+    ``additions`` are sentences for the note, about Python time.
     """
     if not context.compilable:
         return _GraphAdvice(OLD_GPU_FIX, STEP_NOTE + additions, changes=(BY_HAND,), edits=(one_graph(context),))
@@ -248,17 +248,13 @@ def _is_one_graph(_context: RuleContext, _waits: Finding, graph: Finding) -> boo
     return not any(isinstance(edit, AsGraph) and (edit.first_ops or edit.waits_stay) for edit in graph.edits)
 
 
-def _waits_split_the_graph(context: RuleContext, waits: Finding, graph: Finding) -> bool:
-    """Return whether the waits split the step into several graphs with a much smaller gain.
+def _stops_the_capture(context: RuleContext, waits: Finding, graph: Finding) -> bool:
+    """Return whether the host waits in each step, so that no capture of a step succeeds.
 
-    If so, the waits come first, even if removing them alone gains little.
+    Such waits come first, even if removing them alone gains little.
     """
-    if waits.severity == "info" or not graph.edits:
-        return False
-    one_graph_ms, several_graphs_ms = (context.predict_ms([AsGraph(waits_stay=stay)]) for stay in (False, True))
-    if one_graph_ms is None or several_graphs_ms is None:
-        return False
-    return context.share(several_graphs_ms - one_graph_ms) >= WARNING_SHARE
+    calls = {call for edit in waits.edits if isinstance(edit, WithoutWaits) for call in edit.calls or ()}
+    return bool(graph.edits) and round(waits_per_step(context, calls)) >= 1
 
 
 RULE = Rule(
@@ -272,7 +268,17 @@ RULE = Rule(
             "host-waits-for-gpu",
             "“{title}” comes first, because one graph cannot contain these waits. If they stay, a step consists of several graphs.",
             applies=_is_one_graph,
-            orders=_waits_split_the_graph,
+            orders=_stops_the_capture,
+        ),
+        Relation(
+            "boolean-mask-waits",
+            "“{title}” comes first, because no graph can contain an operator that waits for the size of its result.",
+            applies=_is_one_graph,
+            orders=_stops_the_capture,
+        ),
+        Relation(
+            "tensors-made-on-cpu",
+            "“{title}” comes first, because no graph can contain a copy for which the host waits.",
         ),
         Relation(
             "unused-parameter-search",

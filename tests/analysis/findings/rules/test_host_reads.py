@@ -48,14 +48,19 @@ def test_a_graph_needs_removal_of_waits_that_it_cannot_contain(tmp_path: Path) -
         trace.op("aten::nonzero", at + 920, at + 960, [[64]], ["bool"])
         trace.host("cuda_runtime", "cudaStreamSynchronize", at + 940, at + 941)
     launches = of_rule(analysed(tmp_path, trace), "launch-bound")
-    assert launches is not None and "comes first, because one graph cannot contain these waits" in launches.prediction_note
+    assert (
+        launches is not None and "comes first, because no graph can contain an operator that waits" in launches.prediction_note
+    )
 
 
 def test_avoidable_reads_come_before_the_graph_that_they_cut() -> None:
     findings = result_of("density_prints").findings
-    assert [f.rule for f in findings[:2]] == ["host-waits-for-gpu", "launch-bound"]
-    assert findings[0].severity == "warning" and findings[0].predicted_step_ms is None  # measured: 26.4 and 26.0 ms, no gain
-    assert "28 times" in findings[0].title  # The trace has 84 cudaStreamSynchronize in three steps.
+    assert [f.rule for f in findings[:3]] == ["boolean-mask-waits", "host-waits-for-gpu", "launch-bound"]
+    for found, times in zip(
+        findings, ("2 times", "26 times"), strict=False
+    ):  # 84 cudaStreamSynchronize in three steps, 6 of them in masks
+        assert found.severity == "warning" and found.predicted_step_ms is None  # measured: 26.4 and 26.0 ms, no gain
+        assert times in found.title
     assert not any(f.rule == "host-waits-for-gpu" for f in result_of("density").findings)
 
 
@@ -84,6 +89,55 @@ def test_repeats_read_by_the_host_come_before_the_graph_that_they_cut(tmp_path: 
                 trace.op("aten::repeat_interleave", start + 245, start + 280, [[60, 256], [60]], FLOAT)
                 trace.host("cuda_runtime", "cudaStreamSynchronize", start + 246, start + 249)
     found = analysed(tmp_path, trace).findings
-    assert ([f.rule for f in found[:2]] == ["host-waits-for-gpu", "launch-bound"]) == bool(rows)
+    assert ([f.rule for f in found[:2]] == ["boolean-mask-waits", "launch-bound"]) == bool(rows)
     if rows:
         assert "8 times per step" in found[0].title and "output_size" in found[0].fix and found[0].predicted_step_ms is None
+
+
+def _launches(trace: ChromeTrace, at: float, count: int) -> float:
+    """Add ``count`` operators of 24 µs on the host whose kernels take 4 µs."""
+    for _ in range(count):
+        trace.op("aten::add", at, at + 24, [[64, 64], [64, 64]], FLOAT)
+        trace.launch((at + 8, at + 12), (at + 14, at + 18), ADDS)
+        at += 25
+    return at
+
+
+def _wait(trace: ChromeTrace, at: float, operator: str) -> float:
+    """Add an operator in which the host waits 2 µs for a value, and return its end."""
+    if operator == "aten::copy_":
+        trace.op(operator, at, at + 20, [[1000], [1000], []], ["float", "float", "Scalar"])
+        trace.launch((at + 2, at + 5), (at + 6, at + 8), "Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", bytes=4000)
+    else:
+        trace.op(operator, at, at + 20, [[64]], ["bool"])
+    trace.host("cuda_runtime", "cudaStreamSynchronize", at + 10, at + 12)
+    return at + 21
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        ({"aten::nonzero": 5, "aten::item": 3}, {"boolean-mask-waits": "5 times", "host-waits-for-gpu": "3 times"}),
+        ({"aten::unique_dim": 2}, {"boolean-mask-waits": "2 times"}),
+        ({"aten::copy_": 2}, {"host-waits-for-gpu": "2 times"}),
+        ({"aten::item": 1}, {"host-waits-for-gpu": "once"}),
+        ({}, {}),  # The near miss: nothing stops the capture.
+    ],
+)
+@pytest.mark.parametrize("at_end", [False, True])
+def test_each_kind_of_wait_that_stops_a_capture_is_named_before_the_graph(
+    tmp_path: Path, waits: dict[str, int], expected: dict[str, str], at_end: bool
+) -> None:
+    trace, at = ChromeTrace(), 0.0
+    for k in range(4):
+        begin, at = at, _launches(trace, at + 5, 60)
+        for operator, count in waits.items():
+            for _ in range(count):
+                at = _wait(trace, at, operator)
+        at = at if at_end else _launches(trace, at, 60)
+        trace.step(k + 1, begin, at)
+        at += 1
+    findings = analysed(tmp_path, trace).findings
+    graph = next(n for n, found in enumerate(findings) if found.rule == "launch-bound")
+    assert {found.rule for found in findings[:graph]} == set(expected)
+    assert all(expected[found.rule] in found.title for found in findings[:graph])
