@@ -137,7 +137,8 @@ def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
 
     The column ``maker`` names this operator, which ran on the copying thread after the thread's previous launch. The result has no
     tensors made inside the data loader's annotation, because they are part of loading. It has no handles of ``record_function``,
-    and no tensors that are then filled with data that only the host has, such as text converted to numbers row by row.
+    and no tensors that are then filled with data that only the host has, such as text converted to numbers row by row. It has no
+    tensors that other operators compute for longer than the maker's time, such as images chosen by ``randperm`` and normalized.
     """
     pageable = copies(context, PAGEABLE_TO_DEVICE)
     calls = [int(call) for call in pageable.frame["call_id"].dropna()]
@@ -151,12 +152,13 @@ def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
         f"WHERE regexp_matches(name, $2)) o ASOF LEFT JOIN ({with_latest_end(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns "
         "ASOF LEFT JOIN (SELECT thread_id, start_ns FROM cpu_ops JOIN names USING (name_id) WHERE kind = 'annotation' OR name LIKE '%#%') r ON r.thread_id = o.thread_id AND r.start_ns >= o.end_ns "
         f"WHERE (d.end_ns IS NULL OR o.start_ns >= d.end_ns) AND NOT (o.name = '{HANDLE_MAKER}' AND coalesce(r.start_ns - o.end_ns < {MAX_HANDLE_NS}, false))) "
-        "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker, max(o.end_ns) AS made_ns FROM made o "
+        "SELECT l.call_id, arg_max(o.name, o.dur_ns) AS maker, max(o.end_ns) AS made_ns, sum(o.dur_ns) AS maker_ns FROM made o "
         "ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns "
         "WHERE o.start_ns >= l.since AND l.call_id IN (SELECT unnest($1::BIGINT[])) GROUP BY l.call_id",
         [calls, MAKERS],
     )
-    makers = makers[~makers["call_id"].isin(_filling_calls(context, makers))]
+    makers = makers[~makers["call_id"].isin(_filling_calls(context, makers) | _computed_calls(context, makers))]
+    makers = makers.drop(columns="maker_ns")
     frame = pageable.frame.merge(makers, on="call_id", how="inner") if len(makers) else pageable.frame.iloc[:0].assign(maker="")
     return CountedEvents(frame, pageable.steps)
 
@@ -176,5 +178,22 @@ def _filling_calls(context: RuleContext, makers: pd.DataFrame) -> set[int]:
         "AND (SELECT max(start_ns) FROM made)) f ASOF JOIN made m ON m.thread_id = f.thread_id AND f.start_ns + f.dur_ns <= m.start_ns "
         "WHERE f.start_ns >= m.made_ns AND NOT EXISTS (FROM cpu_ops p WHERE p.cpu_op_id = f.parent_id AND p.kind = 'op')",
         {"calls": makers["call_id"].tolist(), "made": makers["made_ns"].tolist(), "fillers": fillers},
+    )
+    return {int(row[0]) for row in rows}
+
+
+def _computed_calls(context: RuleContext, makers: pd.DataFrame) -> set[int]:
+    """Return the calls of ``makers`` whose tensor other outermost operators compute for longer than ``maker_ns``."""
+    if not len(makers):
+        return set()
+    rows = context.recording.rows(
+        "WITH launching AS (SELECT call_id, thread_id, start_ns, lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since "
+        "FROM runtime_calls WHERE gpu_ops > 0), "
+        "wanted AS (SELECT unnest($calls::BIGINT[]) AS call_id, unnest($ns::BIGINT[]) AS maker_ns), "
+        "outermost AS (SELECT o.thread_id, o.start_ns, o.dur_ns, o.start_ns + o.dur_ns AS end_ns FROM cpu_ops o JOIN names n USING (name_id) "
+        "WHERE o.kind = 'op' AND NOT regexp_matches(n.name, $makers) AND NOT EXISTS (FROM cpu_ops p WHERE p.cpu_op_id = o.parent_id AND p.kind = 'op')) "
+        "SELECT l.call_id FROM outermost o ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns JOIN wanted w USING (call_id) "
+        "WHERE o.start_ns >= l.since GROUP BY l.call_id HAVING sum(o.dur_ns) > any_value(w.maker_ns)",
+        {"calls": makers["call_id"].tolist(), "ns": makers["maker_ns"].astype(int).tolist(), "makers": MAKERS},
     )
     return {int(row[0]) for row in rows}
