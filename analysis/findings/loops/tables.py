@@ -134,7 +134,7 @@ def _is_multiplied(context: RuleContext, rows: int, width: int) -> bool:
 
 @once
 def lookups_in_a_row(context: RuleContext) -> list[tuple[int, list[int]]]:
-    """Return each counted step's loop of lookups in different tables: the number of tables, and the loop's operators."""
+    """Return number of tables and operators of each counted step's lookups in a row."""
     return list(_lookups_in_a_row(context))
 
 

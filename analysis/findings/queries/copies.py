@@ -183,7 +183,7 @@ def _filling_calls(context: RuleContext, makers: pd.DataFrame) -> set[int]:
 
 
 def _computed_calls(context: RuleContext, makers: pd.DataFrame) -> set[int]:
-    """Return the calls of ``makers`` whose tensor other outermost operators compute for longer than ``maker_ns``."""
+    """Return the calls of ``makers`` whose tensor other operators compute longer than ``maker_ns``."""
     if not len(makers):
         return set()
     rows = context.recording.rows(

@@ -44,7 +44,7 @@ AVOID_MASKS = Action(
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if waits inside masking operators cost a relevant share of the step, or prevent a CUDA graph."""
+    """Yield a finding if waits in masking operators cost a relevant share or prevent a graph."""
     waits, repeats = waiting_calls(context, MASK_OPERATORS), waiting_calls(context, REPEAT_INTERLEAVE)
     if not waits:
         return
