@@ -24,6 +24,7 @@ from sawtooth.analysis.run.verdict import busy_share_of_best
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.rank_view import RankView
+from sawtooth.analysis.telemetry.attribution import machine_of
 from sawtooth.ingest.errors import UsageError
 
 _SQL = queries_of(__file__)
@@ -175,6 +176,7 @@ def _measurement(run: RunResult, library: Library) -> MeasuredSteps:
             high_ms=best.high,
             host_bound=True,
             on_host=run.host is not None,
+            machine=machine_of(run.manifest, library),
         )
     steps = lead.device_step_ms
     estimate, mean = lead.best.estimate.value, lead.best.mean_ms
@@ -196,6 +198,7 @@ def _measurement(run: RunResult, library: Library) -> MeasuredSteps:
         kernels_ms=lead.work.kernel_ns / 1e6 if lead.work is not None and len(run.ranks) == 1 else None,
         before_high_ms=marks.before_high_ms if marks is not None else None,
         marked_ms=marks.marked_ms if marks is not None else None,
+        machine=machine_of(run.manifest, library),
     )
 
 

@@ -71,6 +71,19 @@ def marked_gpus(manifest: Manifest, library: Library) -> dict[int | None, str | 
     return uuids
 
 
+def machine_of(manifest: Manifest, library: Library) -> str | None:
+    """Return what identifies the machine from its start to its next restart, from the step marks.
+
+    None if no marks have it.
+    """
+    for ref in manifest.recordings:
+        if ref.kind == "marks":
+            with library.open(ref.id, derived=False) as recording:
+                if isinstance(boot := metadata_of(recording).get("boot"), str) and boot:
+                    return boot
+    return None
+
+
 def has_marked_gpus(manifest: Manifest, library: Library) -> bool:
     """Return whether a process wrote the UUID of its GPU with its step marks."""
     return any(marked_gpus(manifest, library).values())

@@ -18,6 +18,7 @@ from sawtooth.analysis.compare.changed.differences import SetupDifference
 from sawtooth.analysis.compare.changed.setup_traits import Trait
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library, Recording
+from sawtooth.analysis.telemetry.attribution import machine_of
 from sawtooth.ingest.loop.command import program_of
 
 HOST_DIGITS = 6  # Hexadecimal digits that distinguish the hosts of a comparison.
@@ -158,7 +159,13 @@ def _machine(run: RunResult, library: Library) -> Iterator[Condition]:
     hosts += [ref.host for ref in run.manifest.recordings]
     if host := next(filter(None, hosts), None):
         # Reports are sent to others, so they distinguish hosts without naming them.
-        yield Condition("host", "Host", f"host {hashlib.sha256(host.encode()).hexdigest()[:HOST_DIGITS]}")
+        yield Condition("host", "Host", f"host {_digits(host)}")
+    if machine := machine_of(run.manifest, library):  # Machines of one cluster may share a host name.
+        yield Condition("machine", "Machine, until its restart", f"machine {_digits(machine)}")
+
+
+def _digits(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:HOST_DIGITS]
 
 
 def _of_telemetry(library: Library, recording_id: str, device: int) -> Iterator[Condition]:

@@ -31,8 +31,8 @@ The near end is the end of the interval next to 0, as a share of the faster side
 differ if nothing changed. It is 10 % if their step times come from two sources or from telemetry. It is 100 % of a step
 if a side has only a few profiled steps and no interval, because the profiler slows one program more than another.
 
-The floor is at least 50 % for single runs that their hosts limit, because a host's own speed varies. It is 150 % for
-runs that compute on the host. The number of recorded steps does not count if the step times have intervals of their
+The floor is at least 50 % for single runs that their hosts limit, because a host's own speed varies. It is 100 % if
+the runs were on different machines, and 150 % for runs that compute on the host. The number of recorded steps does not count if the step times have intervals of their
 own.
 """
 

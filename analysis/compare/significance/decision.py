@@ -40,7 +40,13 @@ from sawtooth.analysis.compare.significance.change_interval import (
     widened_interval,
 )
 from sawtooth.analysis.compare.significance.direction import with_direction
-from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps, before_profile, mean_of_all, without_drift
+from sawtooth.analysis.compare.significance.host_variation import limit_confidence
+from sawtooth.analysis.compare.significance.measured_steps import (
+    MeasuredSteps,
+    before_profile,
+    mean_of_all,
+    without_drift,
+)
 from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
 from sawtooth.analysis.units import percent
@@ -50,10 +56,6 @@ MIN_STEPS_FOR_WORD = 4  # Recorded steps. Two sets of 4 independent draws do not
 MIN_COUNTED_FOR_WORD = 3
 MIN_RUNS_AS_UNIT = 3  # With fewer runs, the spread between runs has at most one degree of freedom per side.
 MIN_CHANGE_FEW_STEPS = 0.10  # A few steps cannot show smaller changes.
-# Share of a step by which two processes of one loop may differ if the host limits it. Of 30 such pairs, 9 would be judged changed with
-# medium confidence at 20 %, and 5 at this value (evidence/comparisons.md). Two halves of one process differ by at most 19 % in 95 % of the loops.
-HOST_FLOOR = 0.50
-ON_HOST_FLOOR = 1.5  # One program that computes on a shared host took 1.0 to 2.4 times as long from run to run.
 SOURCE_FLOOR = 0.10  # Telemetry gives step times to 10 % at best. An estimate compared with a stopwatch is no better.
 PROFILER_FLOOR = 1.0  # The profiler more than doubles the steps of one program and leaves another program's steps unchanged.
 MIN_INDEPENDENT = 3  # With fewer per side, 10 to 20 % of the intervals miss the true value (AR(1) at 0.9, 20 to 50 steps).
@@ -75,22 +77,14 @@ def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
 
 
 def _with_host_variation(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
-    """Return the verdict, with less confidence for single runs that their hosts limit."""
+    """Return the verdict, with less confidence for runs that their hosts limit."""
     judged = _verdict(a, b)
     if judged.ci95_ms is not None:
         judged = replace(judged, ci95_ms=limit_to_gpu_work(judged.ci95_ms, a, b))
     single = min(len(a), len(b)) < MIN_RUNS_AS_UNIT
     if single and not judged.shown:
         judged = with_direction(_by_marked_steps(judged, a, b), a, b)
-    if not (single and judged.shown and judged.ci95_ms is not None and any(run.host_bound for run in (*a, *b))):
-        return judged
-    best_a, best_b = _mean_best(a) or 0.0, _mean_best(b) or 0.0
-    floor = ON_HOST_FLOOR if any(run.on_host for run in (*a, *b)) else HOST_FLOOR
-    change = ComparisonEvidence(best_b - best_a, min(best_a, best_b), judged.ci95_ms, floor, same_source=True)
-    confidence = change_confidence(change)
-    if confidence == "high" or judged.confidence == "low":
-        return judged
-    return replace(judged, confidence=confidence or "low", why=f"{judged.why} {reasons.HOSTS_VARY}")
+    return limit_confidence(judged, a, b, single=single)
 
 
 def _by_marked_steps(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:

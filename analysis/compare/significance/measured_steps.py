@@ -27,7 +27,7 @@ class MeasuredSteps:
     step. ``kernels_ms`` is how long a step's kernels run. It is None for a job of several GPUs, whose kernels wait for
     each other. ``before_high_ms`` is the upper end of the interval of step marks before the profile, None without them.
     ``marked_ms`` is the interval of the marked steps alone, if ``low_ms`` and ``high_ms`` also include the drift of the
-    host. It is None otherwise.
+    host. It is None otherwise. ``machine`` identifies a machine from its start to its next restart, None if it is not known.
     """
 
     steps_ms: tuple[float, ...]
@@ -44,6 +44,7 @@ class MeasuredSteps:
     kernels_ms: float | None = None
     before_high_ms: float | None = None
     marked_ms: tuple[float, float] | None = None
+    machine: str | None = None
 
     @property
     def longest_ms(self) -> float | None:
@@ -64,6 +65,12 @@ class MeasuredSteps:
         if self.best_ms is None or self.source == "profile" or len(steps) == 0 or steps.mean() <= 0:
             return steps
         return np.asarray(steps * (self.best_ms / steps.mean()))
+
+
+def on_other_machines(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> bool:
+    """Return whether the machines of all runs are known and no machine ran both sides."""
+    machines_a, machines_b = ({run.machine for run in side} for side in (a, b))
+    return None not in machines_a | machines_b and not machines_a & machines_b
 
 
 def scale(run: MeasuredSteps, share: float) -> MeasuredSteps:

@@ -16,6 +16,10 @@ HOSTS_VARY = (
     "The host limits these steps, and its own speed varies from run to run. So the change may not be the cause: record both sides again "
     "to be sure."
 )
+OTHER_MACHINES = (
+    "The host limits these steps, and the runs were on different machines, whose hosts may differ by more than half. So the change may not be "
+    "the cause: record both sides on one machine to be sure."
+)
 ONLY_MARKED = (
     "The marked steps of the two runs differ. But the host limits them, and its speed changes by as much within a run. So other steps of these runs "
     "may not differ."

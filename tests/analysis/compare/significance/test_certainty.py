@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sawtooth.analysis.compare.significance.certainty import (
@@ -62,6 +64,30 @@ def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_
     assert both[1].confidence == both[0].confidence or "record both sides again" in both[1].why
     several = [[of_marks(ms + i, host_bound=True) for i in range(4)] for ms in (125.0, 173.0)]
     assert verdict(*several).confidence == "high"  # several runs show their own variation
+
+
+@pytest.mark.parametrize(
+    ("b_ms", "machine", "runs", "confidence"),
+    [
+        (200.0, "first", 1, "medium"),
+        (200.0, "other", 1, "low"),  # 60 % more: two machines with the same GPU differ by as much
+        (270.0, "other", 1, "medium"),  # 116 % more
+        (400.0, "other", 1, "high"),  # 220 % more
+        (200.0, "first", 4, "high"),
+        (200.0, "other", 4, "low"),  # repeating each side on its own machine does not help
+        (200.0, None, 1, "medium"),
+    ],
+)
+def test_host_bound_runs_on_two_machines_are_less_certain(b_ms, machine, runs, confidence):
+    a, b = (
+        [replace(of_marks(ms + i, host_bound=True), machine=name) for i in range(runs)]
+        for ms, name in ((125.0, "first"), (b_ms, machine))
+    )
+    for judged in (verdict(a, b), verdict(b, a)):
+        assert judged.shown and judged.confidence == confidence
+        assert ("on one machine" in judged.why) == (machine == "other" and confidence != "high")
+    by_gpu = verdict(*([replace(run, host_bound=False) for run in side] for side in (a, b)))
+    assert by_gpu.confidence == "high"  # a host that does not limit the step does not matter
 
 
 @pytest.mark.parametrize(("steps", "change", "interval", "floor", "same_source", "word", "confidence"), TABLE)
