@@ -21,7 +21,7 @@ SAME_SIZES = ("all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_
 P2P = re.compile(r"(send|recv) (\d+)(?:->|<-)(\d+)")
 UNKNOWN_RANK = -1  # The rank of a single dump whose file name does not contain the rank.
 
-Kind = Literal["missing", "different", "sizes", "stuck", "partial"]
+Kind = Literal["missing", "different", "sizes", "stuck", "alone"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Hang:
     """The first incomplete collective, or send or receive, of a group.
 
     ``kind`` is "missing" (some ranks have not called it), "different" (ranks called different operations), "sizes" (ranks called it
-    with different sizes), "stuck" (all ranks called it) or "partial" (some ranks have no dump, and no rank with a dump is missing).
+    with different sizes), "stuck" (all ranks called it) or "alone" (some ranks have no dump, and no rank with a dump is missing).
     ``calls`` has the ranks by called operation, or by sizes for "sizes". ``since_ns`` is the time of the earliest waiting call.
     """
 
@@ -173,7 +173,7 @@ def _collective_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None
     elif len(by_size) > 1 and first.operation in SAME_SIZES:
         kind, called = "sizes", by_size
     elif any(state.state == "no dump" for state in states) or UNKNOWN_RANK in by_rank:
-        kind = "partial"
+        kind = "alone"
     return Hang(
         kind=kind,
         group=group,
@@ -213,7 +213,7 @@ def _p2p_hang(group: str, by_rank: Mapping[int, RankDump]) -> Hang | None:
             members[own_index] if rank == UNKNOWN_RANK else rank, "waiting", entry.p2p_seq_id, entry, None, tuple(entry.frames)
         )
         if partner not in by_rank:
-            one_sided = one_sided or _p2p("partial", members, entry, sends, (waiting, RankState(partner, "no dump", 0)))
+            one_sided = one_sided or _p2p("alone", members, entry, sends, (waiting, RankState(partner, "no dump", 0)))
             continue
         matching_call = ("recv" if sends else "send", other, own_index)
         calls = [call for call in _of_group(by_rank[partner], group, p2p=True) if _direction(call) == matching_call]

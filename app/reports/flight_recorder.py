@@ -42,7 +42,7 @@ def headline(report: FlightReport) -> str:
         return f"All {len(hang.members)} ranks have called {call}, but it does not complete. Check the network and the GPUs."
     if hang.is_p2p:
         return _point_to_point(hang)
-    if hang.kind == "partial":
+    if hang.kind == "alone":
         subject = _capital(_ranks_or_recorded(waiting))
         return f"{subject} {_waits(waiting)} in {call}. Without dumps of the other ranks, the missing ranks are not known."
     has, pronoun = ("has", "It") if len(missing) == 1 else ("have", "They")
@@ -55,7 +55,7 @@ def _point_to_point(hang: Hang) -> str:
     """Return which rank waits for which other rank in a send or a receive."""
     partner = ranks_text([hang.ranks[1].rank])
     begin = f"{_capital(ranks_text([hang.ranks[0].rank]))} waits to {hang.operation} in group {_group(hang)}"
-    if hang.kind == "partial":
+    if hang.kind == "alone":
         return f"{begin}; there is no dump of {partner}."
     return f"{begin}; {partner} has not made the matching call.{_waits_elsewhere(hang, 'It waits')}"
 

@@ -19,7 +19,7 @@ OTHER_MACHINE_FLOOR = 1.0
 
 
 def limit_confidence(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], *, single: bool) -> Verdict:
-    """Return the verdict, with less confidence for single runs, and for runs on other machines, that their hosts limit."""
+    """Return the verdict, with less confidence if hosts limit single runs or runs on other machines."""
     other_machines = on_other_machines(a, b)
     runs = (*a, *b)
     if not (single or other_machines) or not judged.shown or judged.ci95_ms is None or not any(run.host_bound for run in runs):

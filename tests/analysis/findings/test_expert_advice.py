@@ -128,7 +128,7 @@ def test_changes_that_help_after_the_loader_are_named_now() -> None:
     findings = result_of("starved_in_fp32").findings
     assert findings[0].rule == "data-loader-starves-gpu"
     later = next(f for f in findings if f.rule == "fp32-products")
-    assert later.severity == "info" and later.predicted_step_ms is None and "after “" in later.title
+    assert later.severity == "info" and later.predicted_step_ms is None and "after “" in later.title.lower()
 
 
 def test_reads_in_generation_are_not_reads_of_the_loss() -> None:
