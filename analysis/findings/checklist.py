@@ -15,9 +15,6 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words
 
 Status = Literal["gains", "found", "done", "nothing", "not applicable", "not checked"]
-PYTORCH = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
-PROFILER = "https://docs.pytorch.org/docs/stable/profiler.html"
-NVIDIA = "https://docs.nvidia.com/deeplearning/performance/index.html"
 CONVOLUTION, ATTENTION, COMPILED = (
     "aten::.*convolution",
     "attention|fmha|flash|aten::(_softmax|bmm|baddbmm)$",
@@ -48,7 +45,6 @@ class Technique:
     """
 
     title: str
-    guide: str
     rules: tuple[str, ...] = ()
     done: str | None = None
     needs: str | None = None
@@ -61,53 +57,53 @@ class Technique:
 
 
 TECHNIQUES: tuple[Technique, ...] = (
-    Technique("A data loader that keeps up", PYTORCH,
+    Technique("A data loader that keeps up",
               ("data-loader-starves-gpu", "batches-in-bursts", "prefetch-queue-hid-the-loader", "workers-start-again", "slow-first-read"), "_MultiProcessingDataLoaderIter", "DataLoader", works_on="DataLoader"),
-    Technique("No more workers than cores, no swap", NVIDIA, ("workers-beyond-cores", "host-swaps")),
-    Technique("Pinned memory and copies that do not block", PYTORCH, ("pageable-copies", "blocking-copies", "copies-not-overlapped"), "Pinned -> Device", "Memcpy HtoD", works_on="copies to the GPU"),
-    Technique("Few, large copies", NVIDIA, ("small-copies",), None, "Memcpy HtoD", works_on="copies to the GPU"),
-    Technique("A link to the host that is not saturated", NVIDIA, ("host-link-saturated",), None, "Memcpy (HtoD|DtoH)", works_on="copies between host and GPU"),
-    Technique("Tensors made on the GPU", PYTORCH, ("tensors-made-on-cpu",)),
-    Technique("No waits for GPU values", PYTORCH, ("host-waits-for-gpu", "boolean-mask-waits")),
-    Technique("Mixed precision", NVIDIA, ("fp32-products",), PRODUCTS_16_BIT, PRODUCTS, works_on="matrix products"),
-    Technique("Few casts between dtypes", NVIDIA, ("casts",), None, "aten::_to_copy", works_on="casts between dtypes"),
-    Technique("TF32 where FP32 is needed", NVIDIA, ("tf32-off",), "tf32", PRODUCTS, works_on="matrix products"),
-    Technique("FP8 products", NVIDIA, ("fp8-products",), "e4m3|e5m2|fp8", PRODUCTS_16_BIT, works_on="16-bit products"),
-    Technique("Sizes that fit tensor cores", NVIDIA, ("misaligned-dimensions",), None, PRODUCTS, works_on="matrix products"),
-    Technique("channels_last for convolutions", PYTORCH, ("layout-conversions",), "nhwc", CONVOLUTION, undone="(?i)nchwToNhwc",
+    Technique("No more workers than cores, no swap", ("workers-beyond-cores", "host-swaps")),
+    Technique("Pinned memory and copies that do not block", ("pageable-copies", "blocking-copies", "copies-not-overlapped"), "Pinned -> Device", "Memcpy HtoD", works_on="copies to the GPU"),
+    Technique("Few, large copies", ("small-copies",), None, "Memcpy HtoD", works_on="copies to the GPU"),
+    Technique("A link to the host that is not saturated", ("host-link-saturated",), None, "Memcpy (HtoD|DtoH)", works_on="copies between host and GPU"),
+    Technique("Tensors made on the GPU", ("tensors-made-on-cpu",)),
+    Technique("No waits for GPU values", ("host-waits-for-gpu", "boolean-mask-waits")),
+    Technique("Mixed precision", ("fp32-products",), PRODUCTS_16_BIT, PRODUCTS, works_on="matrix products"),
+    Technique("Few casts between dtypes", ("casts",), None, "aten::_to_copy", works_on="casts between dtypes"),
+    Technique("TF32 where FP32 is needed", ("tf32-off",), "tf32", PRODUCTS, works_on="matrix products"),
+    Technique("FP8 products", ("fp8-products",), "e4m3|e5m2|fp8", PRODUCTS_16_BIT, works_on="16-bit products"),
+    Technique("Sizes that fit tensor cores", ("misaligned-dimensions",), None, PRODUCTS, works_on="matrix products"),
+    Technique("channels_last for convolutions", ("layout-conversions",), "nhwc", CONVOLUTION, undone="(?i)nchwToNhwc",
               why_not_advised="with few channels, or with group norms in between, channels_last may not be faster", works_on="convolutions"),
-    Technique("cudnn.benchmark, decided once", PYTORCH, ("convolution-search",), None, CONVOLUTION, works_on="convolutions"),
-    Technique("No bias before a batch norm", PYTORCH, ("bias-before-norm",), None, "aten::.*batch_norm", works_on="batch norms"),
-    Technique("Pointwise operations fused", PYTORCH, ("elementwise-chains", "unfused-activation", "unfused-norm", "clipping-by-hand", "norms-one-by-one", "weights-averaged-one-by-one", "loss-head"), "^triton_"),
-    Technique("No loops over rows, samples, experts or cells in Python", NVIDIA, ("loop-indexing", "samples-one-by-one", "samples-prepared-alone", "expert-loops", "recurrent-cells")),
-    Technique("No breaks of compiled graphs, no recompilation", PYTORCH, ("graph-breaks", "recompilation"), None, COMPILED, works_on="compiled code"),
-    Technique("Products chosen by timing them (max-autotune)", PYTORCH, ("max-autotune",), "^triton_(tem|mm|bmm)", COMPILED, works_on="compiled code"),
-    Technique("torch.compile instead of torch.jit", PYTORCH, ("scripted-code",)),
-    Technique("No other host work between launches", NVIDIA, ("python-between-operators", "operators-on-cpu")),
-    Technique("CUDA graphs for many short kernels", PYTORCH, ("launch-bound", "graph-capture"), "cudaGraphLaunch|cuGraphLaunch"),
-    Technique("Fused attention", PYTORCH, ("unfused-attention", "heads-one-by-one", "attention-fallback"), "scaled_dot_product_(flash|efficient|cudnn|fused)|flash_(fwd|bwd)|fmha", ATTENTION, works_on="attention"),
-    Technique("Fused optimizer", PYTORCH, ("optimizer-not-fused", "optimizer-foreach", "optimizer-share"), "_fused_(adam|sgd|adagrad)|FusedAdam",
+    Technique("cudnn.benchmark, decided once", ("convolution-search",), None, CONVOLUTION, works_on="convolutions"),
+    Technique("No bias before a batch norm", ("bias-before-norm",), None, "aten::.*batch_norm", works_on="batch norms"),
+    Technique("Pointwise operations fused", ("elementwise-chains", "unfused-activation", "unfused-norm", "clipping-by-hand", "norms-one-by-one", "weights-averaged-one-by-one", "loss-head"), "^triton_"),
+    Technique("No loops over rows, samples, experts or cells in Python", ("loop-indexing", "samples-one-by-one", "samples-prepared-alone", "expert-loops", "recurrent-cells")),
+    Technique("No breaks of compiled graphs, no recompilation", ("graph-breaks", "recompilation"), None, COMPILED, works_on="compiled code"),
+    Technique("Products chosen by timing them (max-autotune)", ("max-autotune",), "^triton_(tem|mm|bmm)", COMPILED, works_on="compiled code"),
+    Technique("torch.compile instead of torch.jit", ("scripted-code",)),
+    Technique("No other host work between launches", ("python-between-operators", "operators-on-cpu")),
+    Technique("CUDA graphs for many short kernels", ("launch-bound", "graph-capture"), "cudaGraphLaunch|cuGraphLaunch"),
+    Technique("Fused attention", ("unfused-attention", "heads-one-by-one", "attention-fallback"), "scaled_dot_product_(flash|efficient|cudnn|fused)|flash_(fwd|bwd)|fmha", ATTENTION, works_on="attention"),
+    Technique("Fused optimizer", ("optimizer-not-fused", "optimizer-foreach", "optimizer-share"), "_fused_(adam|sgd|adagrad)|FusedAdam",
               "Optimizer\\.step|_foreach_|_fused_|addcdiv", works_on="optimizer steps"),
-    Technique("Gradients set to None", PYTORCH, ("zeroed-gradients",), None, "Optimizer\\.zero_grad", works_on="calls of zero_grad"),
-    Technique("Debugging off (anomaly detection)", PYTORCH, ("anomaly-detection",), None, "Backward", works_on="backward passes"),
-    Technique("Deterministic algorithms only where they are needed", PYTORCH, ("deterministic-algorithms",)),
-    Technique("No gradients for parameters that are not trained", PYTORCH, ("unused-gradients",), None, "AccumulateGrad", works_on="gradients of parameters"),
-    Technique("No graph in evaluation", PYTORCH, ("evaluation-records-graph",), other_profile="the profile contains only training steps; also profile an evaluation"),
-    Technique("A batch that fills the GPU", NVIDIA, ("small-batch", "memory-headroom", "accumulation-without-need", "acting-in-the-loop")),
-    Technique("Batches of similar lengths", PYTORCH, ("shapes-vary", "plans-for-new-shapes"), rare_event="batches of other lengths"),
-    Technique("Activation checkpointing only where memory needs it", PYTORCH, ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute", works_on="activation checkpointing"),
-    Technique("Sparse gradients of large embedding tables", PYTORCH, ("dense-table-gradients",), None, "aten::_?embedding(_bag)?_dense_backward", works_on="dense gradients of embedding tables"),
-    Technique("One lookup for many embedding tables", PYTORCH, ("tables-one-by-one",), None, "aten::_?embedding(_bag)?$", works_on="lookups in embedding tables"),
-    Technique("No allocation in the step", PYTORCH, ("allocator-churn", "memory-creep")),
-    Technique("Garbage collection out of the step", PYTORCH, ("garbage-collection",)),
-    Technique("Checkpoints out of the loop", PYTORCH, ("checkpoint-in-the-loop", "periodic-stalls"), rare_event="a checkpoint"),
-    Technique("Communication that overlaps with computation", PYTORCH, ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, COLLECTIVES, works_on="communication between GPUs"),
-    Technique("Accumulation without synchronization (no_sync)", PYTORCH, ("accumulation-syncs",), None, COLLECTIVES, works_on="communication between GPUs"),
-    Technique("Ranks with equal work", PYTORCH, ("straggling-rank", "pipeline-bubble"), None, COLLECTIVES, works_on="communication between GPUs"),
-    Technique("Parameters that are all used (find_unused_parameters off)", PYTORCH, ("unused-parameter-search",), None, "DistributedDataParallel", works_on="DistributedDataParallel"),
-    Technique("Full clocks", NVIDIA, ("power-cap", "thermal-slowdown")),
-    Technique("Processes bound to the GPU's cores (NUMA)", NVIDIA, why_not_shown="neither a trace nor telemetry shows on which cores a process runs"),
-    Technique("A profile that shows the training as it runs", PROFILER, ("profile-not-representative", "profiler-distorts", "steps-not-marked")),
+    Technique("Gradients set to None", ("zeroed-gradients",), None, "Optimizer\\.zero_grad", works_on="calls of zero_grad"),
+    Technique("Debugging off (anomaly detection)", ("anomaly-detection",), None, "Backward", works_on="backward passes"),
+    Technique("Deterministic algorithms only where they are needed", ("deterministic-algorithms",)),
+    Technique("No gradients for parameters that are not trained", ("unused-gradients",), None, "AccumulateGrad", works_on="gradients of parameters"),
+    Technique("No graph in evaluation", ("evaluation-records-graph",), other_profile="the profile contains only training steps; also profile an evaluation"),
+    Technique("A batch that fills the GPU", ("small-batch", "memory-headroom", "accumulation-without-need", "acting-in-the-loop")),
+    Technique("Batches of similar lengths", ("shapes-vary", "plans-for-new-shapes"), rare_event="batches of other lengths"),
+    Technique("Activation checkpointing only where memory needs it", ("recomputation", "memory-near-limit"), None, "Checkpoint|recompute", works_on="activation checkpointing"),
+    Technique("Sparse gradients of large embedding tables", ("dense-table-gradients",), None, "aten::_?embedding(_bag)?_dense_backward", works_on="dense gradients of embedding tables"),
+    Technique("One lookup for many embedding tables", ("tables-one-by-one",), None, "aten::_?embedding(_bag)?$", works_on="lookups in embedding tables"),
+    Technique("No allocation in the step", ("allocator-churn", "memory-creep")),
+    Technique("Garbage collection out of the step", ("garbage-collection",)),
+    Technique("Checkpoints out of the loop", ("checkpoint-in-the-loop", "periodic-stalls"), rare_event="a checkpoint"),
+    Technique("Communication that overlaps with computation", ("exposed-communication", "small-collectives", "gradients-reduced-after", "fsdp-prefetch", "fsdp-reshard"), None, COLLECTIVES, works_on="communication between GPUs"),
+    Technique("Accumulation without synchronization (no_sync)", ("accumulation-syncs",), None, COLLECTIVES, works_on="communication between GPUs"),
+    Technique("Ranks with equal work", ("straggling-rank", "pipeline-bubble"), None, COLLECTIVES, works_on="communication between GPUs"),
+    Technique("Parameters that are all used (find_unused_parameters off)", ("unused-parameter-search",), None, "DistributedDataParallel", works_on="DistributedDataParallel"),
+    Technique("Full clocks", ("power-cap", "thermal-slowdown")),
+    Technique("Processes bound to the GPU's cores (NUMA)", why_not_shown="neither a trace nor telemetry shows on which cores a process runs"),
+    Technique("A profile that shows the training as it runs", ("profile-not-representative", "profiler-distorts", "steps-not-marked")),
 )  # fmt: skip
 
 

@@ -167,7 +167,7 @@ class RuleContext:
         """Return the interval of ``predict_ms``; None without a replay."""
         return self.step.predict_range_ms(edits)
 
-    def gap_evidence(self, *causes: str, before: Sequence[int] | None = None, limit: int = 5) -> list[Row]:
+    def gap_evidence(self, *causes: str, before: Sequence[int] | None = None) -> list[Row]:
         """Return the largest gaps of ``causes`` as evidence rows that link to the timeline.
 
         With ``before``, only gaps that end with the launches of these calls count.
@@ -175,14 +175,13 @@ class RuleContext:
         frame = self.recording.frame(
             "WITH longest AS (SELECT *, (end_ns - start_ns) / 1e6 AS ms FROM gaps WHERE device = $device AND list_contains($causes, cause) "
             "AND ($calls IS NULL OR next_gpu_op_id IN (SELECT gpu_op_id FROM gpu_ops WHERE call_id IN (SELECT unnest($calls::BIGINT[])))) "
-            "ORDER BY ms DESC, start_ns LIMIT $most) "
+            "ORDER BY ms DESC, start_ns LIMIT 5) "
             "SELECT g.start_ns, g.end_ns, g.ms, g.cause, g.phase, n.name AS operator, g.evidence "
             "FROM longest g LEFT JOIN cpu_ops o USING (cpu_op_id) LEFT JOIN names n ON n.name_id = o.name_id ORDER BY g.ms DESC, g.start_ns",
             {
                 "device": self.rank.device,
                 "causes": list(causes),
                 "calls": None if before is None else list(before),
-                "most": limit,
             },
         )
         return plain_rows(frame)

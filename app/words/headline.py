@@ -38,15 +38,13 @@ def headline(result: RunResult) -> str:
     return f"{sentence.rstrip('.')}. The trace file is cut off." if is_cut_off(result) else sentence
 
 
-def on_poster(result: RunResult, included: Sequence[Finding] = ()) -> str:
-    """Return the headline above the poster: ``included`` changes, or the first change without times.
+def on_poster(result: RunResult) -> str:
+    """Return the headline above the poster: the first change without times.
 
     The poster shows the times.
     """
     if result.withdrawn_by is not None:
         return headline(result)
-    if included:
-        return _headline_with_limits(named_together(included), included, result)
     change = first_change(result)
     if change is None and (sentence := _without_steps(result)) is not None and not is_cut_off(result):
         return sentence.partition(":")[0]  # the line below has the share
@@ -67,12 +65,6 @@ def _limits(changes: Sequence[Finding]) -> str:
     if len(changes) == 1 and changes[0].may_gain_nothing:
         limits.append("may gain nothing")
     return f" ({', '.join(limits)})" if limits else ""
-
-
-def named_together(changes: Sequence[Finding]) -> str:
-    """Return a short text for all of ``changes``: two names, or the first name and a count."""
-    first, *others = [action(change) for change in changes]
-    return f"{first} + {len(others)} more changes" if len(others) > 1 else " + ".join((first, *others))
 
 
 def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:

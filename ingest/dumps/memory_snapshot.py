@@ -23,7 +23,6 @@ class Block(msgspec.Struct, frozen=True):
 
     size: int
     state: str
-    requested_size: int = 0
     address: int | None = None
     frames: Any = ()
 

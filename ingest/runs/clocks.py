@@ -46,7 +46,7 @@ class ClockCorrection:
     def check(self) -> None:
         """Raise UsageError if the zone, start, interval or shift is invalid for every file."""
         zone = parse_zone(self.time_zone) if self.time_zone else None
-        _nanoseconds(self.shift_s or 0.0, "shift")
+        _nanoseconds(self.shift_s or 0.0)
         if self.interval_s is not None and not 0 < self.interval_s < 86_400:
             raise UsageError(
                 f"The interval between samples is {self.interval_s:g} s. Give one above 0 s and below a day (86,400 s)."
@@ -62,7 +62,7 @@ def apply(ref: RecordingRef, clock: str, first_ns: int, correction: ClockCorrect
     nothing. Raises UsageError for an invalid zone, time or interval.
     """
     correction.check()
-    shift = _nanoseconds(correction.shift_s or 0.0, "shift")
+    shift = _nanoseconds(correction.shift_s or 0.0)
     zone = parse_zone(correction.time_zone) if correction.time_zone else None
     offset: int | None = None
     if clock == "local" and zone is not None:
@@ -149,7 +149,7 @@ def _utc_offset(local: datetime, zone: tzinfo) -> int:
     return (offset.days * 86_400 + offset.seconds) * NS_PER_SECOND
 
 
-def _nanoseconds(seconds: float, name: str) -> int:
+def _nanoseconds(seconds: float) -> int:
     if not abs(seconds) < MAX_OFFSET_S:
-        raise UsageError(f"The {name} is {seconds:g} s. Give less than 200 years ({MAX_OFFSET_S:.3g} s).")
+        raise UsageError(f"The shift is {seconds:g} s. Give less than 200 years ({MAX_OFFSET_S:.3g} s).")
     return round(seconds * NS_PER_SECOND)

@@ -60,9 +60,8 @@ def available_on_disk(folder: Path) -> dict[int, int]:
 
 @dataclass
 class PushState:
-    """State of a push: acknowledged bytes, the last error, and the clock offset (server minus client)."""
+    """State of a push: the last error, and the clock offset (server minus client)."""
 
-    acknowledged: int = 0
     trouble: str | None = None
     offset_ns: int | None = None
 
@@ -141,8 +140,6 @@ class Push:
         status, reply = self._request("POST", f"{self.base}?segment={segment}&offset={offset}", body, headers)
         server_size = reply.get("size")
         if status in (200, 409) and isinstance(server_size, int) and server_size >= 0:
-            if status == 200:
-                self.state.acknowledged += max(0, server_size - offset)
             # After 409, the server has more bytes than expected, or fewer bytes if it lost its disk.
             self._acked[segment] = server_size
             if server_size > size:

@@ -80,12 +80,10 @@ def head(sentence: str, under: str, metrics: tuple[str, ...], method: str, key: 
         panel.explain(metrics, method, key)
 
 
-def table(
-    rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], key: str, alt: str, *, height: int = TEN_ROWS
-) -> int | None:
+def table(rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], key: str, alt: str) -> int | None:
     """Show ``rows`` with the non-empty columns of ``order``; return the position of the chosen row.
 
-    A button offers the CSV. ``height`` is in pixels.
+    A button offers the CSV.
     """
     event: Any = st.dataframe(
         panel.in_percent(rows),
@@ -95,7 +93,7 @@ def table(
         on_select="rerun",
         selection_mode="single-row",
         key=key,
-        height=height if len(rows) > 8 else "auto",
+        height=TEN_ROWS if len(rows) > 8 else "auto",
         placeholder="",
         alt=alt,
     )
