@@ -56,6 +56,8 @@ def copies(context: RuleContext, pattern: str) -> CountedEvents:
 
 def waits_for_copies(context: RuleContext, calls: Sequence[int]) -> tuple[int, ...]:
     """Return the synchronizing calls in the operators that launched the copies ``calls``."""
+    if not calls:
+        return ()
     rows = context.recording.rows(
         "SELECT w.call_id FROM named_runtime_calls w WHERE regexp_matches(w.name, 'Synchronize') AND w.cpu_op_id IN "
         "(SELECT cpu_op_id FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])) AND cpu_op_id IS NOT NULL) ORDER BY 1",
@@ -128,7 +130,7 @@ def _steps_that_copy(frame: pd.DataFrame, min_copies: int, min_bytes: int) -> se
 def checkpoint_calls(context: RuleContext) -> tuple[int, ...]:
     """Return the calls of ``checkpoint_copies`` and the waits for these copies."""
     calls = {int(call) for call in checkpoint_copies(context).frame["call_id"]}
-    return tuple(sorted(calls.union(waits_for_copies(context, sorted(calls))))) if calls else ()
+    return tuple(sorted(calls.union(waits_for_copies(context, sorted(calls)))))
 
 
 @once

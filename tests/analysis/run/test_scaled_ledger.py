@@ -77,7 +77,7 @@ def test_launch_latency_is_not_scaled_without_other_losses() -> None:
 
 def test_waits_for_first_batches_of_epochs_are_not_host_causes() -> None:
     """Of a step of 70 ms, 30 are work and 15 wait for first batches of epochs: 25 have the host's causes."""
-    parts = StepParts(waiting_ms=16.0, first_ms=15.0, starting_ms=3.0, epochs=4, every=20.0)
+    parts = StepParts(waiting_ms=16.0, first_ms=15.0, starting_ms=3.0, epochs=4, epoch_steps=20.0)
     step = replace(best(70.0), parts=parts)
     rows = at_best(ledger(), step)
     assert column(rows)["launch_bound"] + column(rows)["python_host"] == pytest.approx(25.0)

@@ -22,8 +22,8 @@ class Process:
     def __init__(self, events: float) -> None:
         self.memory, self.now, self.events = 10**9, 0.0, events
 
-    def limit(self, *, after_first: bool = False) -> EventLimit:
-        return EventLimit(after_first=after_first, memory=lambda: self.memory, clock=lambda: self.now)
+    def limit(self, *, uses_gpu: bool = False) -> EventLimit:
+        return EventLimit(uses_gpu=uses_gpu, memory=lambda: self.memory, clock=lambda: self.now)
 
     def steps_until_full(self, limit: EventLimit, max_steps: int = 50) -> int:
         for step in range(1, max_steps):
@@ -42,7 +42,7 @@ def test_a_profile_ends_before_it_has_too_many_events(share: float, steps: int) 
 
 def test_memory_of_the_first_step_may_be_that_of_cupti() -> None:
     process = Process(0.3 * MAX_EVENTS)
-    limit = process.limit(after_first=True)
+    limit = process.limit(uses_gpu=True)
     process.memory += 10**9
     assert process.steps_until_full(limit) == 3
 
@@ -91,7 +91,7 @@ def test_a_long_end_of_a_profile_is_noted_in_the_next_marks(tmp_path: Path, monk
     times = iter([10.0, 10.4, 20.0, 27.0])
     monkeypatch.setattr(profile_cost.time, "monotonic", lambda: next(times))
     cost = ProfileCost(tmp_path, 1)
-    cost.note_begin(after_first=False)
+    cost.note_begin(uses_gpu=False)
     monkeypatch.setattr(EventLimit, "events", lambda _: 184_321.0)
     for _ in range(6):
         cost._limit.end_step()
