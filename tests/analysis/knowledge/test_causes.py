@@ -12,6 +12,7 @@ import pytest
 from sawtooth.analysis.derive.lost.phase_lookup import PHASES
 from sawtooth.analysis.knowledge import causes
 from sawtooth.analysis.knowledge.causes import CAUSES, Cause
+from sawtooth.analysis.knowledge.host_names import COMPUTING
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
 from tests.support.paths import ROOT
 
@@ -44,6 +45,26 @@ def test_host_causes_come_first_and_the_last_gets_the_remaining_time() -> None:
     assert causes.HOST_CAUSES[-3:] == ("host_compute", "launch_bound", "python_host")
     assert causes.WAIT_CAUSES == ("allocator", "blocking_copy", "host_sync")
     assert len(causes.CAUSE_OF) == len(CAUSES)
+
+
+@pytest.mark.parametrize(
+    ("operator", "computes"),
+    [
+        ("aten::stack", True),
+        ("aten::sort", True),
+        ("aten::sparse_mask", True),
+        ("aten::_unsafe_view", False),
+        ("aten::sparse_coo_tensor", False),
+        ("aten::_sparse_coo_tensor_with_dims_and_tensors", False),
+        ("aten::_indices", False),
+        ("aten::values", False),
+        ("aten::_nnz", False),
+        ("aten::is_coalesced", False),
+        ("aten::_coalesce", True),
+    ],
+)
+def test_operators_that_compute(operator: str, computes: bool) -> None:
+    assert bool(COMPUTING.search(operator)) == computes
 
 
 ONE_ROW_MORE = '''
