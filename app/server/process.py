@@ -24,7 +24,7 @@ from sawtooth.app.served_address import HEALTH_PATH, ServedAddress, keep_address
 from sawtooth.app.server.local_sampler import local_sampler
 from sawtooth.app.server.log_lines import limit_lines
 from sawtooth.app.server.push import command_to_print
-from sawtooth.app.server.slow_clients import allow_many_files, end_slow_clients
+from sawtooth.app.server.slow_clients import allow_many_files, end_slow_clients, running_servers
 from sawtooth.app.server.start import OPEN, link_to, url_of
 from sawtooth.app.server.tokens import VIEWERS, stored_token
 from sawtooth.app.settings import Settings, settings
@@ -103,9 +103,9 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
         log.warning("the data folder cannot be written (%s), so only existing runs can be shown", error.strerror)
     announce()
     allow_many_files()
+    slow_clients = asyncio.create_task(end_slow_clients(running_servers()))  # A search after the next line finds no server.
     keep_modules_from_collection()
     limit_lines()
-    slow_clients = asyncio.create_task(end_slow_clients())
     try:
         with keep_address(data, listening_address()):
             yield None

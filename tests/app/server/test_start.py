@@ -112,3 +112,10 @@ def test_ctrl_c_ends_the_server_with_one_sentence_and_a_start_says_nothing_of_ca
     assert said.rstrip().splitlines()[-1] == "Stopped."
     assert "Aborted" not in said and "Traceback" not in said and "No runtime found" not in said
     assert "nanobind" not in said
+
+
+def test_a_started_server_limits_slow_clients(tmp_path) -> None:
+    """Modules are excluded from garbage collection only after uvicorn's server is found among all objects."""
+    started = start_server(without_bundled(tmp_path / "data"))
+    started.stop()
+    assert "server was not found" not in started.log.read_text(encoding="utf-8", errors="replace")
