@@ -10,7 +10,7 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import uvicorn
@@ -43,7 +43,7 @@ def running_servers() -> list[uvicorn.Server]:
     return [each for each in gc.get_objects() if issubclass(type(each), uvicorn.Server)]
 
 
-async def end_slow_clients(servers: Sequence[uvicorn.Server]) -> None:
+async def end_slow_clients(servers: list[uvicorn.Server]) -> None:
     """Check the connections of this process's ``servers`` repeatedly, until the task is cancelled."""
     if not servers:
         log.error("uvicorn's server was not found, so connections that never finish their request will stay open")
