@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,14 +61,17 @@ def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Recordi
     return traced
 
 
-def marked_gpus(manifest: Manifest, library: Library) -> dict[int | None, str | None]:
-    """Return, by rank, the UUID that the process wrote with its step marks."""
-    uuids: dict[int | None, str | None] = {}
+def _marks(manifest: Manifest, library: Library) -> Iterator[tuple[int | None, Recording]]:
+    """Yield the rank and the opened recording of each file of step marks."""
     for ref in manifest.recordings:
         if ref.kind == "marks":
             with library.open(ref.id, derived=False) as recording:
-                uuids[ref.rank] = metadata_of(recording).get("gpu")
-    return uuids
+                yield ref.rank, recording
+
+
+def marked_gpus(manifest: Manifest, library: Library) -> dict[int | None, str | None]:
+    """Return, by rank, the UUID that the process wrote with its step marks."""
+    return {rank: metadata_of(recording).get("gpu") for rank, recording in _marks(manifest, library)}
 
 
 def machine_of(manifest: Manifest, library: Library) -> str | None:
@@ -76,11 +79,9 @@ def machine_of(manifest: Manifest, library: Library) -> str | None:
 
     None if no marks have it.
     """
-    for ref in manifest.recordings:
-        if ref.kind == "marks":
-            with library.open(ref.id, derived=False) as recording:
-                if isinstance(boot := metadata_of(recording).get("boot"), str) and boot:
-                    return boot
+    for _, recording in _marks(manifest, library):
+        if isinstance(boot := metadata_of(recording).get("boot"), str) and boot:
+            return boot
     return None
 
 
@@ -92,10 +93,8 @@ def has_marked_gpus(manifest: Manifest, library: Library) -> bool:
 def marked_ns(manifest: Manifest, library: Library) -> tuple[int, int] | None:
     """Return the times of the run's first and last step mark in Unix ns; None without marks."""
     spans = []
-    for ref in manifest.recordings:
-        if ref.kind == "marks":
-            with library.open(ref.id, derived=False) as recording:
-                spans += recording.rows("SELECT min(end_ns), max(end_ns) FROM step_marks HAVING count(*) > 0")
+    for _, recording in _marks(manifest, library):
+        spans += recording.rows("SELECT min(end_ns), max(end_ns) FROM step_marks HAVING count(*) > 0")
     return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
 
 

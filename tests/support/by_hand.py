@@ -14,6 +14,9 @@ from tests.support.chrome_trace import ChromeTrace
 from tests.support.sampled_loop import write
 
 ADDS = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)"
+FUSED_ADAM = (
+    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<…, at::native::FusedAdamMathFunctor<float, 4> >(…)"
+)
 FLOAT = ["float", "float"]  # Types of the two inputs of an operator.
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from sawtooth.analysis.findings.builders import without_reads
 from sawtooth.analysis.findings.context import RuleContext, once
@@ -105,7 +105,17 @@ def times_in_words(times: float) -> str:
     return "once" if round(times) == 1 else f"{times:.0f} times"
 
 
-def surely_gains(context: RuleContext, evidence: Evidence) -> bool:
+def alone_or_before_a_graph(
+    context: RuleContext, alone: Sequence[Evidence], before_graph: Iterable[Evidence]
+) -> Iterator[Evidence]:
+    """Yield the evidence ``alone`` if it surely gains or no other exists, else that of ``before_graph``."""
+    if any(_surely_gains(context, evidence) for evidence in alone):
+        yield from alone
+    else:
+        yield from list(before_graph) or alone
+
+
+def _surely_gains(context: RuleContext, evidence: Evidence) -> bool:
     """Return whether the change of ``evidence`` has a sure and noticeable gain alone."""
     gain_ms = context.step.gain_ms(evidence.edits)
     predicted_range = context.predict_range_ms(evidence.edits)

@@ -77,6 +77,11 @@ def made_tensors_may_slow_run(context: RuleContext) -> bool:
     return bool(copies_of_made_tensors(context).count_per_step)
 
 
+# Launching calls, each with the end of the previous launch of its thread.
+_LAUNCHING = (
+    "launching AS (SELECT call_id, thread_id, start_ns, "
+    "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0)"
+)
 # A loop that takes a batch from the loader copies the batch before it computes on it.
 _BATCH_COPIES = """
 WITH copying AS (SELECT call_id, thread_id, start_ns FROM runtime_calls WHERE call_id IN (SELECT unnest($calls::BIGINT[]))),
@@ -148,9 +153,7 @@ def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
         return CountedEvents(pageable.frame.assign(maker=""), pageable.steps)
     loading = "(SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops JOIN names USING (name_id) WHERE regexp_matches(name, 'DataLoader'))"
     makers = context.recording.frame(
-        "WITH launching AS (SELECT call_id, thread_id, start_ns, start_ns + dur_ns AS end_ns, "
-        "lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since FROM runtime_calls WHERE gpu_ops > 0), "
-        "made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name FROM cpu_ops JOIN names USING (name_id) "
+        f"WITH {_LAUNCHING}, made AS (SELECT o.* FROM (SELECT thread_id, start_ns, start_ns + dur_ns AS end_ns, dur_ns, name FROM cpu_ops JOIN names USING (name_id) "
         f"WHERE regexp_matches(name, $2)) o ASOF LEFT JOIN ({with_latest_end(loading)}) d ON d.thread_id = o.thread_id AND o.start_ns >= d.start_ns "
         "ASOF LEFT JOIN (SELECT thread_id, start_ns FROM cpu_ops JOIN names USING (name_id) WHERE kind = 'annotation' OR name LIKE '%#%') r ON r.thread_id = o.thread_id AND r.start_ns >= o.end_ns "
         f"WHERE (d.end_ns IS NULL OR o.start_ns >= d.end_ns) AND NOT (o.name = '{HANDLE_MAKER}' AND coalesce(r.start_ns - o.end_ns < {MAX_HANDLE_NS}, false))) "
@@ -189,9 +192,7 @@ def _computed_calls(context: RuleContext, makers: pd.DataFrame) -> set[int]:
     if not len(makers):
         return set()
     rows = context.recording.rows(
-        "WITH launching AS (SELECT call_id, thread_id, start_ns, lag(start_ns + dur_ns) OVER (PARTITION BY thread_id ORDER BY start_ns) AS since "
-        "FROM runtime_calls WHERE gpu_ops > 0), "
-        "wanted AS (SELECT unnest($calls::BIGINT[]) AS call_id, unnest($ns::BIGINT[]) AS maker_ns), "
+        f"WITH {_LAUNCHING}, wanted AS (SELECT unnest($calls::BIGINT[]) AS call_id, unnest($ns::BIGINT[]) AS maker_ns), "
         "outermost AS (SELECT o.thread_id, o.start_ns, o.dur_ns, o.start_ns + o.dur_ns AS end_ns FROM cpu_ops o JOIN names n USING (name_id) "
         "WHERE o.kind = 'op' AND NOT regexp_matches(n.name, $makers) AND NOT EXISTS (FROM cpu_ops p WHERE p.cpu_op_id = o.parent_id AND p.kind = 'op')) "
         "SELECT l.call_id FROM outermost o ASOF JOIN launching l ON l.thread_id = o.thread_id AND o.end_ns <= l.start_ns JOIN wanted w USING (call_id) "

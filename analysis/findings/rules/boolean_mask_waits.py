@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from sawtooth.analysis.findings.builders import wait_evidence
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loops.capture_obstacles import evidence_before_a_graph, surely_gains
+from sawtooth.analysis.findings.loops.capture_obstacles import alone_or_before_a_graph, evidence_before_a_graph
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import ONE_LINE_TO_CHANGE
 from sawtooth.analysis.findings.queries.host_reads import (
@@ -60,11 +60,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         changes=SAME_SHAPE_CHANGES,
     )
     alone = list(wait_evidence(context, waits, advice))
-    if any(surely_gains(context, evidence) for evidence in alone):
-        yield from alone
-        return
     before_graph = replace(advice, title=REPEATS_BEFORE_GRAPH if only_repeats else MASKS_BEFORE_GRAPH)
-    yield from list(evidence_before_a_graph(context, waits, before_graph)) or alone
+    yield from alone_or_before_a_graph(context, alone, evidence_before_a_graph(context, waits, before_graph))
 
 
 RULE = Rule(

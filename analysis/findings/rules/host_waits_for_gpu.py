@@ -26,10 +26,10 @@ from sawtooth.analysis.findings.builders import wait_evidence
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting_passes
 from sawtooth.analysis.findings.loops.capture_obstacles import (
+    alone_or_before_a_graph,
     coalescing_waits,
     evidence_before_a_graph,
     read_waits,
-    surely_gains,
 )
 from sawtooth.analysis.findings.loops.gradient_norms import CLIP_IN_ONE_CALL, NORM_IN_ONE_CALL, norm_reads, with_clipping
 from sawtooth.analysis.findings.loops.read_code import CHANGES, COPY_FEWER_TENSORS, TEST_END_LESS_OFTEN, WAIT_FOR_EARLIER_STEP
@@ -150,10 +150,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         ),
     )
     alone = [_with_clipping(context, evidence) if _reads_norms(context, calls) else evidence for evidence in evidences]
-    if any(surely_gains(context, evidence) for evidence in alone):
-        yield from alone
-    else:
-        yield from list(_evidence_preventing_a_graph(context, alone[0].advice if alone else None)) or alone
+    before_graph = _evidence_preventing_a_graph(context, alone[0].advice if alone else None)
+    yield from alone_or_before_a_graph(context, alone, before_graph)
 
 
 def _with_clipping(context: RuleContext, evidence: Evidence) -> Evidence:

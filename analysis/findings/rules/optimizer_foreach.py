@@ -46,9 +46,8 @@ CHANGES = (
 )
 
 
-LAST_OF_ADAM = (
-    "aten::_foreach_addcdiv_"  # Divides the mean gradient by the root of the mean square, and updates the parameters.
-)
+# Divides the mean gradient by the root of the mean square, and updates the parameters.
+LAST_OF_ADAM = "aten::_foreach_addcdiv_"
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:

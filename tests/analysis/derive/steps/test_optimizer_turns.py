@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.by_hand import ADDS, analysed
+from tests.support.by_hand import ADDS, FUSED_ADAM, analysed
 from tests.support.chrome_trace import ChromeTrace
 
-FUSED_ADAM = (
-    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<…, at::native::FusedAdamMathFunctor<float, 4> >(…)"
-)
 UPDATES = 12
 UPDATE_US = 1_000  # From the end of one optimizer's step to the end of the next.
 

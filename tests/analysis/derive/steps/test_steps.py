@@ -10,6 +10,7 @@ from sawtooth.analysis.derive.events import Calls, CpuOps, GpuOps, TraceEvents
 from sawtooth.analysis.derive.steps.counted_steps import _warm_up_length
 from sawtooth.analysis.derive.steps.device import device_steps
 from sawtooth.analysis.derive.steps.host import find_host_steps
+from tests.support.by_hand import FUSED_ADAM
 
 
 def make(annotations, launches, gpu, names=None):
@@ -248,11 +249,6 @@ def test_one_more_call_does_not_join_steps_of_one_optimizer():
     launches = [(100 * k + 11 + 2 * n, 100 * k + 12 + 2 * n) for k in range(4) for n in range((4, 5)[k % 2])]
     steps = find_host_steps(make(annotations, launches, [(start + 1, start + 3, n) for n, (start, _) in enumerate(launches)]))
     assert len(steps.ends) == 4
-
-
-FUSED_ADAM = (
-    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<…, at::native::FusedAdamMathFunctor<float, 4> >(…)"
-)
 
 
 def fused_steps(times, kernel=FUSED_ADAM, groups=1):
