@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.analysis.store.recording_row import RecordingRow
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.ingest.manifest import Manifest
+
+Value = TypeVar("Value")
 
 PID = re.compile(r"[0-9]{1,10}")
 MAX_IDLE_RATIO = 0.1  # A GPU with less than this share of the busiest GPU's utilization is idle or only drives a display.
@@ -61,17 +63,19 @@ def trace_devices(manifest: Manifest, library: Library, traces: Iterable[Recordi
     return traced
 
 
-def _marks(manifest: Manifest, library: Library) -> Iterator[tuple[int | None, Recording]]:
-    """Yield the rank and the opened recording of each file of step marks."""
+def _each_marks(manifest: Manifest, library: Library, read: Callable[[Recording], Value]) -> list[tuple[int | None, Value]]:
+    """Return, for each file of step marks, its rank and what ``read`` returns for its recording."""
+    results = []
     for ref in manifest.recordings:
         if ref.kind == "marks":
             with library.open(ref.id, derived=False) as recording:
-                yield ref.rank, recording
+                results.append((ref.rank, read(recording)))
+    return results
 
 
 def marked_gpus(manifest: Manifest, library: Library) -> dict[int | None, str | None]:
     """Return, by rank, the UUID that the process wrote with its step marks."""
-    return {rank: metadata_of(recording).get("gpu") for rank, recording in _marks(manifest, library)}
+    return {rank: metadata.get("gpu") for rank, metadata in _each_marks(manifest, library, metadata_of)}
 
 
 def machine_of(manifest: Manifest, library: Library) -> str | None:
@@ -79,10 +83,8 @@ def machine_of(manifest: Manifest, library: Library) -> str | None:
 
     None if no marks have it.
     """
-    for _, recording in _marks(manifest, library):
-        if isinstance(boot := metadata_of(recording).get("boot"), str) and boot:
-            return boot
-    return None
+    boots = (metadata.get("boot") for _, metadata in _each_marks(manifest, library, metadata_of))
+    return next((boot for boot in boots if isinstance(boot, str) and boot), None)
 
 
 def has_marked_gpus(manifest: Manifest, library: Library) -> bool:
@@ -92,10 +94,13 @@ def has_marked_gpus(manifest: Manifest, library: Library) -> bool:
 
 def marked_ns(manifest: Manifest, library: Library) -> tuple[int, int] | None:
     """Return the times of the run's first and last step mark in Unix ns; None without marks."""
-    spans = []
-    for _, recording in _marks(manifest, library):
-        spans += recording.rows("SELECT min(end_ns), max(end_ns) FROM step_marks HAVING count(*) > 0")
+    spans = [span for _, spans in _each_marks(manifest, library, _span_of_marks) for span in spans]
     return (min(first for first, _ in spans), max(last for _, last in spans)) if spans else None
+
+
+def _span_of_marks(recording: Recording) -> list[tuple[int, int]]:
+    """Return the times of the first and the last step mark in ns, in a list that is empty without marks."""
+    return recording.rows("SELECT min(end_ns), max(end_ns) FROM step_marks HAVING count(*) > 0")
 
 
 def metadata_of(recording: Recording) -> dict[str, Any]:
