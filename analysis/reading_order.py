@@ -39,7 +39,8 @@ def _sorted(result: RunResult, lead: Finding | None) -> RunResult:
         return (
             not is_advice(finding),
             finding is not lead,
-            lead is not None or "hidden" not in finding.explains.topics,  # "hidden": time that the profiled steps do not show
+            # The topic "hidden" is time that the profiled steps do not show.
+            lead is not None or "hidden" not in finding.explains.topics,
             lead is not None or "schedule" not in finding.explains.topics,  # It costs more than small gains.
             planned.get(finding.rule, len(planned)),
             finding.claims == "caution" and not finding.ends_the_run,

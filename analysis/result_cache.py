@@ -146,7 +146,7 @@ def _encode(value: Any) -> Any:
         return value.dtype.str, value.tobytes()
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, Mapping):  # a read-only mapping of constants
+    if isinstance(value, Mapping):  # A read-only mapping of constants is a Mapping, but not a dict.
         return dict(value)
     if value is pd.NA or value is pd.NaT:
         return None

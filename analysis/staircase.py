@@ -195,7 +195,7 @@ class _Builder:
             (o, c): part_ms * self._wait_ratio(recorded, after, o, c) for o, c, part_ms in self.now.parts if (o, c) not in work
         }
         causes = {cause for _, cause in waits}
-        for cause, wait in after.waits.items():  # a wait that does not exist today
+        for cause, wait in after.waits.items():  # This wait does not exist today.
             if cause not in causes and wait > 0 and not recorded.waits.get(cause):
                 waits["idle", cause] = wait
         wait_ms, idle_ms = math.fsum(waits.values()), ms - work_ms

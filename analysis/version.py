@@ -10,7 +10,7 @@ ANALYSIS_VERSION = 65
 
 try:
     TOOL_VERSION = metadata.version("sawtooth")
-except metadata.PackageNotFoundError:  # run from a checkout that is not installed
+except metadata.PackageNotFoundError:  # A checkout that is not installed has no metadata.
     TOOL_VERSION = "0+unknown"
 
 

@@ -23,7 +23,7 @@ from sawtooth.ingest.errors import SawtoothError
 COULD_NOT = 2  # Exit code of a command that could not do its work, such as with an unreadable file.
 STOPPED = 130  # The status that shells report for a process that Ctrl-C ended.
 NAME_SHOWN = 80  # Characters of a file's name in an error.
-BUG = 3  # A separate code, because a gate must not read a crash as "regressed"
+BUG = 3  # A separate code, because a gate must not read a crash as "regressed".
 TRACEBACK = "SAWTOOTH_TRACEBACK"
 
 # The module of each command, and its line in the list of commands. A module is imported only when its command is called,
@@ -158,7 +158,7 @@ def main() -> None:
     except MemoryError:
         say("sawtooth: There is not enough memory for this. Profile fewer steps, or use a machine with more.", err=True)
         sys.exit(COULD_NOT)
-    except BrokenPipeError:  # `sawtooth report … | head`
+    except BrokenPipeError:  # `sawtooth report … | head` closes the pipe early.
         sys.stderr.close()
     except OSError as error:
         place = Path(str(error.filename)).name[:80] if error.filename else "The output or a temporary file"

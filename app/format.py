@@ -254,7 +254,7 @@ def with_bound_sign(text: str, bound: Bound | None) -> str:
 
 def clean(name: str, length: int | None = None) -> str:
     """Return an untrusted text without control and direction characters, cut to ``length`` with "…"."""
-    if length is not None:  # a name of megabytes must not cost more time than a short one
+    if length is not None:  # A name of megabytes must not cost more time than a short one.
         name = name[: READ_FOR_ONE * length]
     printable_name = unicodedata.normalize("NFC", printable(name))
     return f"{printable_name[: length - 1]}…" if length is not None and len(printable_name) > length else printable_name
@@ -265,7 +265,7 @@ def plain(name: str, length: int | None = NAME_LENGTH) -> str:
 
     Never put it into a hovertemplate, where ``%{…}`` is evaluated: pass it as customdata.
     """
-    return html.escape(clean(name, length), quote=True).replace("&quot;", "&#34;")  # Plotly knows only numeric entities
+    return html.escape(clean(name, length), quote=True).replace("&quot;", "&#34;")  # Plotly knows only numeric entities.
 
 
 def markdown(name: str, length: int | None = NAME_LENGTH) -> str:

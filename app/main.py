@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-if (ROOT / "sawtooth").is_dir() and str(ROOT) not in sys.path:  # a checkout runs its own code, installed or not
+if (ROOT / "sawtooth").is_dir() and str(ROOT) not in sys.path:  # A checkout runs its own code, installed or not.
     sys.path.insert(0, str(ROOT))
 
 # The imports below come after the change of the path (E402).

@@ -23,7 +23,7 @@ MIN_MEMORY = "16MB"  # An idle DuckDB instance needs slightly less than this.
 
 _idle_connections: list[duckdb.DuckDBPyConnection] = []  # At most one, because a process rarely works on two files at a time.
 _idle_lock = threading.Lock()
-_layouts: dict[str, bytes] = {}  # the content of a new file, by the statements that create it
+_layouts: dict[str, bytes] = {}  # Content of a new file, by the statements that create it.
 
 
 def take_connection(memory_limit: str, spill_folder: Path | None = None) -> duckdb.DuckDBPyConnection:
@@ -38,7 +38,7 @@ def take_connection(memory_limit: str, spill_folder: Path | None = None) -> duck
     if connection is not None:
         try:
             return _set_limits(connection, memory_limit, spill_folder)
-        except duckdb.Error:  # an instance that has spilled cannot change its folder
+        except duckdb.Error:  # An instance that has spilled cannot change its folder.
             connection.close()
     return _set_limits(duckdb.connect(":memory:", config=NO_EXTENSIONS), memory_limit, spill_folder)
 
@@ -98,7 +98,7 @@ def append(connection: duckdb.DuckDBPyConnection, table: str, frame: Any) -> Non
 
     The rows go through Arrow, because DuckDB inspects a data frame's columns value by value.
     """
-    import pyarrow as pa  # only where something is written
+    import pyarrow as pa  # Imported only where something is written.
 
     connection.register("incoming", pa.Table.from_pandas(frame, preserve_index=False, nthreads=1))
     connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM incoming")

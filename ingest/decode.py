@@ -80,7 +80,7 @@ def whole_microseconds(times: I64) -> bool:
     """Return whether no time (ns) has a fraction of a microsecond."""
     if len(times) > FIRST_TIMES and not whole_microseconds(times[:FIRST_TIMES]):
         return False
-    return bool((times // MICROSECOND_NS * MICROSECOND_NS == times).all())  # twice as fast as computing the remainder
+    return bool((times // MICROSECOND_NS * MICROSECOND_NS == times).all())  # Twice as fast as computing the remainder.
 
 
 def _one_ns(text: bytes) -> int:
@@ -88,7 +88,7 @@ def _one_ns(text: bytes) -> int:
         value = Decimal(text.decode())
         if not value.is_finite():
             return NULL
-        if value.copy_abs() > MAX_TIME_NS // 1000:  # abs() rounds, which is too slow for numbers of a billion digits
+        if value.copy_abs() > MAX_TIME_NS // 1000:  # abs() rounds, which is too slow for numbers of a billion digits.
             return MAX_TIME_NS if value > 0 else -MAX_TIME_NS
         return int((value * 1000).to_integral_value())
     except (InvalidOperation, UnicodeDecodeError, ValueError):
@@ -117,7 +117,8 @@ def small_integers(values: Sequence[Any]) -> I64:
 def _one_integer(value: Any) -> int:
     try:
         number = Decimal(value) if isinstance(value, str) else value
-        return int(number) if -(1 << 63) < number < 1 << 63 else NULL  # checked first: int() of 1e9999999 takes minutes
+        # The range is checked first, because int() of 1e9999999 takes minutes.
+        return int(number) if -(1 << 63) < number < 1 << 63 else NULL
     except (TypeError, ValueError, OverflowError, InvalidOperation):
         return NULL
 
@@ -128,7 +129,7 @@ def floats(values: Sequence[Any]) -> NDArray[np.float64]:
         result = np.array(values, np.float64)
     except (TypeError, ValueError, OverflowError):
         result = np.empty(0)
-    if result.shape != (len(values),):  # a value is not a number, or there are lists of equal length
+    if result.shape != (len(values),):  # A value is not a number, or there are lists of equal length.
         result = np.fromiter(map(_one_float, values), np.float64, len(values))
     result[~np.isfinite(result)] = np.nan
     return result

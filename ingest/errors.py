@@ -13,7 +13,7 @@ class ImportDiagnostic:
     """One kind of problem during an import, which becomes a row of ``diagnostics``."""
 
     key: str
-    severity: str  # info, data_loss or error
+    severity: str  # One of info, data_loss and error.
     sentence: str
     count: int = 1
     example: str | None = None

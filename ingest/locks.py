@@ -11,7 +11,7 @@ from typing import IO, Any
 
 try:
     import fcntl
-except ImportError:  # Windows
+except ImportError:  # Windows has no such module.
     fcntl = None  # type: ignore[assignment]
 
 

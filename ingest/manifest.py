@@ -16,11 +16,11 @@ ID_PATTERN = re.compile(r"[0-9a-f]{16}")
 
 # Ranges of numbers from users and bundles. A number outside its range is a mistake or an attack, and arithmetic with it could overflow.
 Amount = Annotated[float, msgspec.Meta(ge=1e-6, le=1e24)]  # FLOPs, parameters, tokens, samples.
-Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # ms, TFLOP/s, prices
-Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # ms, shares and counts that may be 0
+Rate = Annotated[float, msgspec.Meta(ge=1e-6, le=1e9)]  # Used for ms, TFLOP/s and prices.
+Measure = Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # Used for ms, shares and counts that may be 0.
 CodeLocation = Annotated[str, msgspec.Meta(max_length=MAX_LENGTH)]  # Such as train.py(12): collate.
-Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # ns; the sum of a shift and a Unix time fits 64 bits
-Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # ns
+Shift = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]  # In ns. The sum of a shift and a Unix time fits 64 bits.
+Interval = Annotated[int, msgspec.Meta(gt=0, le=1 << 62)]  # In ns.
 
 # Telemetry is from another time if it ends at least this long before a trace, or begins at least this long after the trace.
 SAME_TIME_NS = 60_000_000_000
@@ -43,7 +43,7 @@ class RecordingRef(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     """
 
     id: str
-    kind: str  # a RecordingKind, or the kind of a newer version
+    kind: str  # A RecordingKind, or a kind that a newer version wrote.
     source_name: str
     rank: int | None = None
     host: str | None = None

@@ -148,7 +148,7 @@ class Receiver:
         _sync_folder(draft)
         try:
             draft.rename(folder)
-        except OSError:  # another request was first
+        except OSError:  # Another request wrote the file first.
             shutil.rmtree(draft, ignore_errors=True)
         _sync_folder(self.live)
 
@@ -278,7 +278,7 @@ def _open_locked(path: Path, *, create: bool = False) -> Iterator[int]:
 def _sync_folder(folder: Path) -> None:
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows cannot open folders
+    except OSError:  # Windows cannot open folders.
         return
     try:
         os.fsync(handle)

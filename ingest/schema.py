@@ -132,7 +132,7 @@ class DataFolder:
         """
         path = self.manifest_file(run_id)
         try:
-            if path.exists() and not path.is_file():  # reading a pipe would never end
+            if path.exists() and not path.is_file():  # Reading a pipe would never end.
                 raise ValueError("it is not a file")
             manifest = from_json(without_checksum(path.read_bytes()), Manifest)
             ids = [ref.id for ref in manifest.recordings] + [manifest.summaries or run_id]

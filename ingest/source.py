@@ -149,15 +149,15 @@ class Source:
         self.path = path
         self.limits = limits or Limits()
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe can be read only once and may never end, as /dev/zero does
+        if not stat.S_ISREG(status.st_mode):  # A pipe can be read only once and may never end, as /dev/zero does.
             raise SourceError(
                 "E-TYPE", "This is a folder, a pipe or a device, not a file. Write its content to a file and use that."
             )
         self.total_bytes = status.st_size
         self.read_bytes = 0
         self.uncompressed_bytes = 0
-        self.members = 0  # gzip members that were begun
-        self.damage: list[str] = []  # any of gzip_truncated, gzip_damaged, gzip_crc and gzip_tail
+        self.members = 0  # Gzip members that were begun.
+        self.damage: list[str] = []  # Any of gzip_truncated, gzip_damaged, gzip_crc and gzip_tail.
         self._hash = _Hash()
         with path.open("rb") as file:
             start = file.read(2)
@@ -223,7 +223,7 @@ class Source:
     def _inflate(self, file: BinaryIO) -> Generator[bytes]:
         data = self._read(file)
         while data:
-            if self.members:  # zero padding between and after members is legal
+            if self.members:  # Zero padding between and after members is legal.
                 data = data.lstrip(b"\x00")
                 if not data:
                     data = self._read(file)
@@ -231,7 +231,7 @@ class Source:
             body = self._after_header(file, data)
             if body is None:
                 self.damage.append("gzip_tail" if self.members else "gzip_truncated")
-                while self._read(file):  # counts the bytes of the rest
+                while self._read(file):  # Reading counts the bytes of the rest.
                     pass
                 return
             data = yield from self._member(file, body)
@@ -245,7 +245,7 @@ class Source:
         flags, position = data[3], 10
         if flags & 4:
             position += 2 + int.from_bytes(data[position : position + 2], "little")
-        for flag in (8, 16):  # file name, comment: zero-terminated
+        for flag in (8, 16):  # File name and comment end with a zero byte.
             if flags & flag:
                 position = data.find(b"\x00", position) + 1 or len(data)
         if flags & 2:

@@ -40,7 +40,7 @@ def from_msgpack(content: bytes, kind: type[T], dec_hook: Callable[[type, Any], 
 def _decode(decoder: Any, content: bytes | str) -> Any:
     try:
         return decoder.decode(content)
-    except (UnicodeDecodeError, RecursionError) as error:  # msgspec does not catch these two
+    except (UnicodeDecodeError, RecursionError) as error:  # msgspec does not catch these two.
         raise msgspec.DecodeError(f"it is not text, or nested too deep ({error})") from error
 
 

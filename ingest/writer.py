@@ -45,12 +45,12 @@ class Writer:
         self._threads = ThreadPoolExecutor(2)
         self._last_inserts: dict[
             bool, Future[None]
-        ] = {}  # the last insert into LARGEST_TABLE (True), and into another table (False)
-        self._row_counts: Counter[str] = Counter()  # number of stored rows by table
+        ] = {}  # The last insert into LARGEST_TABLE (True), and into another table (False).
+        self._row_counts: Counter[str] = Counter()  # Number of stored rows by table.
         self._finished = False
         self._connection = take_connection(
             MEMORY_LIMIT, path.parent
-        )  # spills into the draft's folder, which is removed at the end
+        )  # Spills into the draft's folder, which is removed at the end.
         attach_new(self._connection, path, "recording_file", schema_sql())
 
     def insert(self, table: str, columns: dict[str, Any]) -> None:

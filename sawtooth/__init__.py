@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sawtooth.notebook import analyse as analyse
     from sawtooth.notebook import compare as compare
 
-if not (IMPORT_ROOT / "sawtooth" / "ingest").is_dir():  # a checkout: the packages are beside this folder
+if not (IMPORT_ROOT / "sawtooth" / "ingest").is_dir():  # In a checkout, the packages are beside this folder.
     __path__.append(str(IMPORT_ROOT))
 
 __all__ = ["Library", "analyse", "compare"]

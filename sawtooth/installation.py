@@ -26,7 +26,7 @@ def default_data_folder() -> Path:
 
 def recorder_version() -> str:
     """Return the version of the installed product, or else of the recorder alone; "" in a checkout."""
-    from importlib import metadata  # not at the top, because a training process loads this module without needing it
+    from importlib import metadata  # Imported only here, because a training process loads this module without needing it.
 
     for distribution in ("sawtooth", "sawtooth-recorder"):
         try:

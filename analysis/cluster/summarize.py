@@ -109,7 +109,7 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         "gpu": rank.device_name,
         "uuid": uuids[0][0] if uuids else None,
         "step_ms": rank.best.mean_ms,
-        "run_ms": rank.best.ms,  # the run's step time, from this rank alone
+        "run_ms": rank.best.ms,  # The run's step time, computed from this rank alone.
         "work_ms": rank.work.kernel_ns / 1e6 if rank.work is not None else None,
         "step": [{"label": n, "counted": bool(c), "start_ns": int(s), "end_ns": int(e)} for n, c, s, e in steps],
         "call": _calls(recording, rank, position),
@@ -129,7 +129,7 @@ def _calls(recording: Recording, rank: RankResult, position: Mapping[str, int]) 
     exposed_from = rows["dur_ns"].to_numpy(np.int64).copy()
     np.minimum.at(exposed_from, call, starts - start[call])
     rows = rows.assign(
-        described=rows["has_arguments"],  # renamed to the column's name in the file format
+        described=rows["has_arguments"],  # The column of the file format is named "described".
         step=[OUTSIDE_STEPS if label is None else position.get(label, OUTSIDE_STEPS) for label in rows["step"]],
         exposed_from_ns=exposed_from,
     )

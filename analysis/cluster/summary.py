@@ -30,27 +30,28 @@ def _structs(**fields: pa.DataType) -> pa.DataType:
 
 SCHEMA = pa.schema(
     {
-        "kind": TEXT,  # trace, telemetry or refused
-        "source": TEXT,  # its address
-        "state": TEXT,  # identifies the version of the source's bytes: an entity tag, or size and time
-        "bytes": I64,  # uncompressed
-        "id": TEXT,  # the recording's id, from the source's content
-        "tool": TEXT,  # version of Sawtooth
-        "why": TEXT,  # the reason why it cannot be read
+        "kind": TEXT,  # One of trace, telemetry and refused.
+        "source": TEXT,  # The source's address.
+        "state": TEXT,  # Identifies the version of the source's bytes: an entity tag, or size and time.
+        "bytes": I64,  # Size of the uncompressed source.
+        "id": TEXT,  # The recording's id, from the source's content.
+        "tool": TEXT,  # Version of Sawtooth that wrote the summary.
+        "why": TEXT,  # The reason why it cannot be read.
         "rank": I32,
         "world": I32,
-        "job": TEXT,  # hash of the default process group, equal for all ranks of a job
+        "job": TEXT,  # Hash of the default process group, equal for all ranks of a job.
         "host": TEXT,
         "device": I32,
         "gpu": TEXT,
         "uuid": TEXT,
         "pids": pa.list_(I64),
         "first_ns": I64,
-        "step_ms": F64,  # as recorded
-        "run_ms": F64,  # the run's step, from this rank alone
-        "work_ms": F64,  # kernels in a step as recorded, including communication
+        "step_ms": F64,  # Step time of the profiled steps.
+        "run_ms": F64,  # The run's step time, computed from this rank alone.
+        "work_ms": F64,  # Time of the kernels in a profiled step, including communication.
         "step": _structs(label=TEXT, counted=pa.bool_(), start_ns=I64, end_ns=I64),
-        "lost": _structs(cause=TEXT, ms=F64),  # this and the next three: see ranks.stragglers.outliers.RankLosses
+        # RankLosses in ranks.stragglers.outliers describes this column and the next three.
+        "lost": _structs(cause=TEXT, ms=F64),
         "held_ms": F64,
         "quiet": _structs(kernel=I64, ns=F64, calls=I32),
         "beside": pa.list_(I64),
@@ -59,15 +60,15 @@ SCHEMA = pa.schema(
             dtype=TEXT,
             group=TEXT,
             group_size=I32,
-            description=TEXT,  # of the group
+            description=TEXT,  # Description of the process group.
             peer=I32,
-            sends=I16,  # numbers of sends and receives in one kernel between two ranks
+            sends=I16,  # Numbers of sends and receives in one kernel between two ranks.
             receives=I16,
             in_elements=I64,
             out_elements=I64,
             bytes=I64,
-            forward=pa.bool_(),  # launched before its step's backward pass
-            serves=TEXT,  # the parallelism that the trace's operators show for an exchange
+            forward=pa.bool_(),  # Whether it was launched before its step's backward pass.
+            serves=TEXT,  # The parallelism that the trace's operators show for an exchange.
             sequence=I64,
             described=pa.bool_(),
             step=I16,
@@ -76,7 +77,7 @@ SCHEMA = pa.schema(
             exposed_ns=I64,
             exposed_from_ns=I64,
         ),
-        "sampled": TEXT,  # a DeviceTelemetry as JSON
+        "sampled": TEXT,  # A DeviceTelemetry as JSON.
     }
 )
 

@@ -51,7 +51,7 @@ class JobTables:
             )
         except duckdb.Error as error:
             raise SawtoothError(DAMAGED) from error
-        self.unused_traces = 0  # number of traces that are copies, or whose rank has a later trace
+        self.unused_traces = 0  # Number of traces that are copies, or whose rank has a later trace.
         self.ranks = self._ranks()
         self._con.register("chosen", self.ranks[["position", "file_row_number"]])
         self._con.execute("CREATE VIEW rank AS SELECT c.position, s.* FROM summaries s JOIN chosen c USING (file_row_number)")

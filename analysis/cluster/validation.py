@@ -103,6 +103,6 @@ def _can_be_decoded(table: pa.Table) -> bool:
     try:
         for text in rows["sampled"].to_pylist():
             from_json(text, DeviceTelemetry)
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors.
         return False
     return True

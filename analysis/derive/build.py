@@ -59,12 +59,12 @@ def ensure_derived(folder: DataFolder, recording_id: str) -> Path:
             raise NotFoundError(f"Recording {recording_id} is not in this data folder. Ingest its source again.")
         try:
             derive(source, target)
-        except (SawtoothError, duckdb.Error) as error:  # a full disk and a damaged file raise the same error, so check the file
+        except (SawtoothError, duckdb.Error) as error:  # A full disk and a damaged file raise the same error.
             if is_sound(source):
                 raise
             raise damage_error(recording_id) from error
         for old in folder.derived.glob(f"{recording_id}.*.duckdb"):
-            if not old.name.startswith(f"{target.stem}."):  # a file with this prefix has the sums of the current version
+            if not old.name.startswith(f"{target.stem}."):  # A file with this prefix has the sums of the current version.
                 old.unlink(missing_ok=True)
     return target
 
@@ -87,12 +87,12 @@ def derive(recording_file: Path, target: Path) -> None:
 
 
 def _write(recording_file: Path, temporary: Path) -> None:
-    con = take_connection(f"{MEMORY_MB}MB", temporary.parent)  # DuckDB spills into the draft's folder, which is always removed
+    con = take_connection(f"{MEMORY_MB}MB", temporary.parent)  # DuckDB spills into the draft's folder, which is always removed.
     try:
         con.execute(f"ATTACH '{quote(recording_file)}' AS r (READ_ONLY)")
         kind, events = con.execute(f"SELECT kind, {events_of('r.')} FROM r.recording").fetchall()[0]
         attach_new(con, temporary, "d", derived_layout(), "d.main,r.main")  # The views read both databases.
-        con.execute("USE r")  # only the writing connection has the derived file in its search path
+        con.execute("USE r")  # Only the writing connection has the derived file in its search path.
         if kind == "trace":
             with con.cursor() as stored, BackgroundWriter() as storing:
                 _Deriving(con, stored, storing).run()  # This frees the computed data before `storing` finishes.
@@ -105,7 +105,7 @@ def _write(recording_file: Path, temporary: Path) -> None:
     except BaseException:
         con.close()
         raise
-    con.close()  # after many events the connection would use more than 70 MB
+    con.close()  # After many events the connection would use more than 70 MB.
 
 
 def memory_limit(operations: int) -> str:
@@ -145,7 +145,7 @@ class _Deriving:
             if beside_parts:
                 self._store_sums(self._limit)
             self._store_gaps()
-        if not whole and not beside_parts:  # now no part is in memory
+        if not whole and not beside_parts:  # At this point no part is in memory.
             self._storing.store_next(self._stored.execute, f"SET memory_limit = '{self._limit}'")
             self._store_sums(self._limit)
         self._store_next(tables.store_losses, self._losses)
@@ -179,7 +179,7 @@ class _Deriving:
         self._known = add_facts(self._known, facts_of(work))
         if part.parts == 1 and work.modules is not None and part.devices:
             self._store_next(tables.store_frame, "modules", _modules(work, work.modules))
-        self._store_gaps()  # this part waits for the previous one, so that at most two parts are in memory
+        self._store_gaps()  # This part waits for the previous one, so that at most two parts are in memory.
         self._explained = explainer.submit(self._losses.explained, part, work.classes.owner, owned)
         self._storing.keep_up()
 

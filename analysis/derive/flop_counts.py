@@ -54,7 +54,7 @@ def operator_flop_counts(events: TraceEvents, signatures: Signatures, classes: C
     counted = by_name[ops.name] & ~ops.annotation if len(ops) else np.zeros(0, bool)
     is_counted = outermost(ops.parent, counted)
     counted_operator_of = nearest_marked_operator(is_counted, ops.parent, events.gpu.cpu_op)
-    use = np.zeros(len(ops), np.int8)  # index in USES; the maximum over an operator's kernels
+    use = np.zeros(len(ops), np.int8)  # The largest index in USES of an operator's kernels.
     product = (counted_operator_of >= 0) & classes.among("category", FLOP_CATEGORIES)
     use[counted_operator_of[product & classes.among("tensor_cores", ("unknown",))]] = USES.index("unknown")
     use[counted_operator_of[(counted_operator_of >= 0) & classes.among("tensor_cores", TENSOR_CORES_USED)]] = USES.index("yes")

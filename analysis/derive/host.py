@@ -129,7 +129,7 @@ def matches_of(names: list[str], pattern: re.Pattern[str]) -> NDArray[np.bool_]:
     return np.array([search(pattern, name) for name in names] or [False], dtype=bool)
 
 
-@lru_cache(40 * USUAL_NAME_COUNT)  # about 40 patterns search each name
+@lru_cache(40 * USUAL_NAME_COUNT)  # About 40 patterns search each name.
 def _matches(pattern: re.Pattern[str], name: str) -> bool:
     return pattern.search(name) is not None
 
@@ -155,7 +155,7 @@ def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
     calls, ops = events.calls, events.ops
     threads = int(max(calls.thread.max(initial=-1), ops.thread.max(initial=-1), facts.python_thread.max(initial=-1))) + 1
     engine = np.zeros(threads, dtype=bool)
-    if len(ops):  # the calling thread runs only a small part of the graph; autograd's own threads run nothing else
+    if len(ops):  # The calling thread runs only a small part of the graph; autograd's own threads run nothing else.
         outermost = (ops.parent < 0) & ~ops.annotation
         by_engine = outermost & matches_of(events.names, ENGINE_OP)[ops.name]
         engine = np.bincount(ops.thread[by_engine], minlength=threads) * 2 > np.bincount(
@@ -224,7 +224,7 @@ def cause_timeline(
         layers.setdefault(cause, []).append((calls.start[matching_rows], calls.end[matching_rows]))
     outer = _not_inside_another(ops, in_operator)
     layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
-    remaining_cause = HOST_CAUSES[-1]  # python_host: time that no other cause claims
+    remaining_cause = HOST_CAUSES[-1]  # python_host gets the time that no other cause claims.
     starts, _, causes = assign_layers([_union_of(layers[key]) for key in HOST_CAUSES if key != remaining_cause], *span(events))
     return CauseTimeline(starts, causes)
 

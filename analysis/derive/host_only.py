@@ -58,7 +58,7 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
         step_ns = np.diff(steps.ends)[within_cycle].tolist()
         window = intervals.union(steps.ends[within_cycle], steps.ends[within_cycle + 1])
         first_ns = int(steps.ends[0] - steps.starts[0]) if steps.source == "profiler_step" else None
-    elif steps.source == "profiler_step":  # a schedule with one active step in each cycle; its marks have both ends
+    elif steps.source == "profiler_step":  # The schedule has one active step in each cycle. Its marks have both ends.
         step_ns = (steps.ends - steps.starts).tolist()
         window = intervals.union(steps.starts, steps.ends)
     divisor = max(len(step_ns), 1)
@@ -172,7 +172,7 @@ def own_functions(
     """
     calls = np.flatnonzero(host.python_thread == thread)
     if not len(calls) or not len(window.starts):
-        return []  # before matching every name, which is slow
+        return []  # Return early, because matching every name is slow.
     shown_names = _names_with_lines(names, host, calls)
     calls = calls[(host.python_end[calls] > window.starts[0]) & (host.python_start[calls] < window.ends[-1])]
     owner = _owners(host, calls, np.array([is_user_line(name) for name in names], bool))

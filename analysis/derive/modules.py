@@ -95,7 +95,7 @@ def _in_graphs(work: ModuleWork, facts: HostFacts) -> ModuleWork:
         return work
     places = np.stack([work.node[op], facts.annotated_name.astype(np.int64)])
     keys, first, key_of = np.unique(places, axis=1, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # as the kernels run
+    order = np.argsort(first)  # The order in which the kernels run.
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order)) + len(tree.name)
     parent, name = keys[:, order]
@@ -119,7 +119,7 @@ def _tree(events: TraceEvents, facts: HostFacts, is_module: NDArray[np.bool_], i
     is_recomputed = (caller < 0) & (nearest_marked_operator(in_backward, ops.parent, holder) >= 0)
     node = np.full(len(call), -1, np.int64)
     place: dict[tuple[int, int], int] = {}
-    first: dict[int, int] = {}  # by name: the module's node in forward
+    first: dict[int, int] = {}  # The module's node in the forward pass, by name.
     for i, (name, above, recomputed) in enumerate(zip(names.tolist(), caller.tolist(), is_recomputed.tolist(), strict=True)):
         if recomputed and name in first:
             node[i] = first[name]
@@ -152,7 +152,7 @@ def forward_operators(ops: CpuOps) -> I64:
     forward = np.flatnonzero((ops.sequence >= 0) & (ops.forward_thread <= 0) & ~ops.annotation)
     count = len(ops) + 1
     number = np.unique(ops.sequence, return_inverse=True)[1].reshape(-1).astype(np.int64)
-    twins: dict[tuple[int, int], I64] = {}  # by (trace's number of a forward thread, host thread)
+    twins: dict[tuple[int, int], I64] = {}  # By (the trace's number of a forward thread, host thread).
     for thread in np.unique(ops.thread[forward]).tolist():
         on_thread = forward[ops.thread[forward] == thread]
         keys = np.sort(number[on_thread] * count + on_thread)
@@ -160,7 +160,7 @@ def forward_operators(ops: CpuOps) -> I64:
             from_origin = backward[ops.forward_thread[backward] == origin]
             at = (
                 np.searchsorted(keys, number[from_origin] * count + from_origin) - 1
-            )  # ids are ordered by start: the last one before it
+            )  # Ids are ordered by start, so this finds the last one before it.
             hit = (at >= 0) & (keys[np.maximum(at, 0)] // count == number[from_origin])
             twins[origin, thread] = np.where(hit, keys[np.maximum(at, 0)] % count, -1)
     while twins:
@@ -264,7 +264,7 @@ def _places(tree: ModuleTree, depth: I64, host: dict[str, I64]) -> dict[str, Any
 def _by_node(work: ModuleWork, chosen: NDArray[np.bool_], values: I64) -> I64:
     """Sum ``values`` by node; the last entry is the sum outside every module."""
     sums = np.zeros(len(work.tree.name) + 1, np.int64)
-    np.add.at(sums, work.node[chosen], values[chosen])  # node -1 (outside modules) is the last row
+    np.add.at(sums, work.node[chosen], values[chosen])  # Node -1 (outside modules) is the last row.
     return sums
 
 

@@ -92,7 +92,7 @@ def operator_sums(
         groups = _Groups(keys)
         groups.add("calls", np.ones(int(rows.sum()), np.int64))
         groups.add("gpu_calls", busy[rows].astype(np.int64))
-        host = ops.end - ops.start  # computed only here to keep the peak memory of the grouping above low
+        host = ops.end - ops.start  # Computed only here to keep the peak memory of the grouping above low.
         columns = {"host_self_ns": _own_time(ops), "host_total_ns": host, "gpu_self_ns": own_gpu_ns, "gpu_total_ns": total}
         for name, values in columns.items():
             # one column at a time, because all columns together take as much memory as the trace

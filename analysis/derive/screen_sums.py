@@ -48,7 +48,7 @@ def ensure_sums(folder: DataFolder, recording_id: str) -> Path | None:
         with draft_file(target.parent) as temporary:
             _write(source, derived, temporary, memory_limit(operations))
             commit(temporary, target)
-        if not source.exists():  # the run was deleted in the meantime (a deletion removes the recording first)
+        if not source.exists():  # The run was deleted in the meantime. A deletion removes the recording first.
             target.unlink(missing_ok=True)
     # The disk is full, the folder is read-only, or the recording is gone. A damaged recording is reported by its next reader.
     except (SourceError, duckdb.Error):

@@ -104,7 +104,7 @@ def store_depths(con: duckdb.DuckDBPyConnection) -> None:
 
     The depth is the number of calls that have begun minus the number that have ended. SQL cannot compute it efficiently.
     """
-    import numpy as np  # imported here: a viewer's query process needs only the SQL above, and pandas takes a second to load
+    import numpy as np  # A viewer's query process needs only the SQL above, and pandas takes a second to load.
     import pandas as pd
 
     calls = con.execute(
@@ -161,7 +161,7 @@ def parts_in_view(
     part = f"least(start_ns + dur_ns, {end_ns}) - greatest(start_ns, {start_ns})"
     piece = f"SELECT {keys}, {part} AS busy_ns, 1::BIGINT AS operations{', dur_ns AS longest_ns' if longest else ''}"
     read = f"{piece} FROM {rows} s WHERE {where}"
-    short = f"dur_ns < {cell} AND start_ns + dur_ns > {start_ns}"  # so a row starts less than a cell before the view
+    short = f"dur_ns < {cell} AND start_ns + dur_ns > {start_ns}"  # A row of these starts less than a cell before the view.
     return f"""SELECT {keys}, busy_ns, operations{", longest_ns" if longest else ""} FROM {sums} s WHERE {where}
             AND cell >= {first} AND cell < {behind}
         UNION ALL {piece} FROM {long} s WHERE {where} AND dur_ns >= {cell} AND start_ns < {end_ns} AND start_ns + dur_ns > {start_ns}

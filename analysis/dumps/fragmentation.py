@@ -12,7 +12,7 @@ from sawtooth.ingest.dumps.memory_snapshot import AllocationEvent, Segment
 if TYPE_CHECKING:
     from sawtooth.analysis.dumps.held_memory import Allocation
 
-SMALL_BYTES = 1 << 20  # kSmallSize of PyTorch's allocator; larger requests use separate segments
+SMALL_BYTES = 1 << 20  # kSmallSize of PyTorch's allocator; larger requests use separate segments.
 GRANULE_BYTES = 2 << 20  # The allocator requests multiples of this size from the driver (kRoundLarge in PyTorch).
 
 

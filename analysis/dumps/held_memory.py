@@ -73,7 +73,7 @@ def _of_device(device: int, snapshot: Snapshot) -> DeviceMemory:
     segments = [segment for segment in snapshot.segments if segment.device == device]
     allocations = allocations_of(events, segments)
     in_use = _in_use(allocations, len(events))
-    peak = int(np.argmax(in_use))  # 0 is the time before the first event
+    peak = int(np.argmax(in_use))  # Index 0 is the time before the first event.
     live = [a for a in allocations if a.start < peak and (a.end is None or a.end >= peak)]
     ranges = _Ranges([a for a in snapshot.external_annotations if a.device == device])
     stacks_recorded = any(event.frames for event in events)

@@ -280,7 +280,7 @@ def host_limit_words(host: HostLoad, limit: Limit) -> tuple[str, Action]:
                     " (WebDataset, tar or record files), from a faster or a local disk, or keep the data in memory. Cheaper decoding does not help.",
                 ),
             )
-        case _:  # "elsewhere"
+        case _:  # The case "elsewhere".
             return (
                 f": the workers compute for {worker_pct:.0f} % of the time and otherwise wait, although no disk is busy; {received}/s arrive over the network",
                 Action(

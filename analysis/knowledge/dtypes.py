@@ -37,7 +37,8 @@ DTYPE_OF_TYPE = {
 }
 
 ITEM_BYTES = {
-    "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "e8m0": 1, "fp4": 1,  # fp4: one recorded element packs two values
+    # One recorded element of fp4 packs two values.
+    "fp64": 8, "fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2, "fp8": 1, "e8m0": 1, "fp4": 1,
     "int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "bool": 1,
     "complex32": 4, "complex64": 8, "complex128": 16,
 }  # fmt: skip

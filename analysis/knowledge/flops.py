@@ -165,7 +165,7 @@ def _grouped_mm(dims: Dims, concrete: list[str]) -> float | None:
 
 def _int4_mm(dims: Dims, concrete: list[str]) -> float | None:
     (m, k), packed = _shape(dims, 0, 2), dims[1]
-    return 2.0 * m * k * packed[0] * 8  # each row of the packed weight has eight output features
+    return 2.0 * m * k * packed[0] * 8  # Each row of the packed weight has eight output features.
 
 
 def _int8_mm(dims: Dims, concrete: list[str]) -> float | None:
@@ -236,7 +236,8 @@ def _attention(first: int, backward: bool, heads_axis: int) -> Formula:
         if k[0] != b or q[3] != k[3] or s_k != v[sequence_axis] or heads % k[heads_axis]:
             return None
         d_qk, d_v = q[3], v[3]
-        per_pair = 3 * d_qk + 2 * d_v if backward else d_qk + d_v  # backward: scores again, dP, dV, dQ, dK
+        # The backward pass computes the scores again, and dP, dV, dQ and dK.
+        per_pair = 3 * d_qk + 2 * d_v if backward else d_qk + d_v
         return 2.0 * b * heads * s_q * s_k * per_pair
 
     return flops
@@ -244,7 +245,7 @@ def _attention(first: int, backward: bool, heads_axis: int) -> Formula:
 
 def _efficient_attention(backward: bool) -> Formula:
     dense = _attention(1 if backward else 0, backward, heads_axis=2)
-    lengths = 6 if backward else 4  # cu_seqlens_q: set for packed sequences, whose lengths are not in the shapes
+    lengths = 6 if backward else 4  # cu_seqlens_q is set for packed sequences. The shapes do not contain their lengths.
 
     def flops(dims: Dims, concrete: list[str]) -> float | None:
         return None if len(dims) > lengths and dims[lengths] else dense(dims, concrete)

@@ -196,7 +196,7 @@ def _cuts(product: Product, sms: int) -> tuple[np.ndarray, ...]:
 
 def _widening(gpu: GpuPeaks) -> tuple[float, float]:
     """Return the factor of the log quantiles on ``gpu``, and the margin that is added to them."""
-    if MEASURED_GPU in gpu.name and "GH" not in gpu.name:  # "GH200" contains "H200"
+    if MEASURED_GPU in gpu.name and "GH" not in gpu.name:  # The name GH200 contains H200.
         return 1.0, 0.0
     if any(name in gpu.name for name in SAME_CHIP):
         return SAME_CHIP_WIDER, 0.0

@@ -147,9 +147,9 @@ def _misaligned_sizes(op_name: str, input_dims: list[Any] | None, alignment: int
     operands = [shape for shape in input_dims[first : first + 2] if isinstance(shape, list) and len(shape) >= 2]
     if "convolution" in op_name:
         weight = input_dims[2] if "backward" in op_name and len(input_dims) > 2 else operands[-1] if operands else []
-        sizes = list(weight[:2])  # output and input channels, which the implicit product divides into tiles
+        sizes = list(weight[:2])  # Output and input channels, which the implicit product divides into tiles.
     elif "attention" in op_name or "flash_attn" in op_name:
-        sizes = [shape[-1] for shape in operands]  # the head dimension
+        sizes = [shape[-1] for shape in operands]  # The head dimension.
     elif strides:
         return misaligned_rows(op_name, input_dims, strides, alignment)
     else:

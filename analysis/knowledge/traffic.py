@@ -67,7 +67,7 @@ def _output_elements(op_name: str, dims: Dims, concrete: list[str]) -> float | N
         return sum(_numel(shape) for shape, bit in zip((dims[1], dims[2]), mask, strict=False) if bit)
     if is_flop_operator(op_name) and ("attention" in op_name or "flash_attn" in op_name):
         if op_name.endswith(("backward", "::bwd")):
-            return sum(_numel(shape) for shape in dims[1:4])  # dQ, dK, dV
+            return sum(_numel(shape) for shape in dims[1:4])  # These are dQ, dK and dV.
         return _numel(dims[0][:-1]) * dims[2][-1]
     if is_flop_operator(op_name):
         first = FIRST_OPERAND.get(op_name, 0)
@@ -103,6 +103,6 @@ def _broadcast_elements(op_name: str, dims: Dims) -> float | None:
     rank = max(len(shape) for shape in shapes)
     axes = zip(*([1] * (rank - len(shape)) + shape for shape in shapes), strict=True)
     broadcast = [set(sizes) - {1} for sizes in axes]
-    if any(len(sizes) > 1 for sizes in broadcast):  # parameters of another layout, such as a batch norm's weight
+    if any(len(sizes) > 1 for sizes in broadcast):  # These parameters have another layout, such as a batch norm's weight.
         return max(_numel(shape) for shape in shapes)
     return float(math.prod(sizes.pop() if sizes else 1 for sizes in broadcast))

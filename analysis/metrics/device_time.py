@@ -57,7 +57,7 @@ def sm_efficiency(measured: DeviceMeasurements) -> Reading:
     sm_ns = _kernels(measured)["sm_ns"].sum(min_count=1)
     if not measured.window_ns or pd.isna(sm_ns):
         return missing(NO_SM_SHARES)
-    return Reading(min(float(sm_ns) / measured.window_ns, 1.0))  # the sum over several streams may exceed the window
+    return Reading(min(float(sm_ns) / measured.window_ns, 1.0))  # The sum over several streams may exceed the window.
 
 
 # Shares of the kernel time without an occupancy estimate. Above the first, no mean is shown. Up to the second, the mean needs no note.
@@ -94,7 +94,7 @@ METRICS = (
         high=1,
         doubted_by=("one_step_idle",),
         card=4,
-        good=0.95,  # typical of a run that the GPU limits
+        good=0.95,  # A run that the GPU limits typically reaches this.
     ),
     Metric(
         key="gpu_idle_share", label="GPU idle", unit="share", better="lower",
@@ -119,7 +119,7 @@ METRICS = (
         high=1,
         doubted_by=("undecided_kernels",),
         card=3,
-        good=0.75,  # typical of transformers in bf16 with fused attention
+        good=0.75,  # Transformers in bf16 with fused attention typically reach this.
     ),
     Metric(
         key="tensor_core_unknown_share", label="Tensor cores unknown", unit="share", better="lower",

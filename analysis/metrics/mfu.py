@@ -229,7 +229,7 @@ METRICS = (
         high=MAX_MFU,
         doubted_by=("lost_launches", "step_of_profile"),
         card=2,
-        good=0.40,  # Llama 3's report states 38 to 43 % for H100
+        good=0.40,  # Llama 3's report states 38 to 43 % for H100.
     ),
     Metric(
         key="mfu_at_dtype", label="MFU at dtype", unit="share", better="higher",

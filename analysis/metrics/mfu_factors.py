@@ -128,7 +128,7 @@ METRICS = (
         "reports a clock 6 to 10 % above the SMs' actual clock. The efficiency factor is then too low by this difference.",
         source="Telemetry, hardware.toml.",
         compute=clock_factor,
-        high=4,  # no clock is four times the rated one
+        high=4,  # No clock is four times the rated one.
     ),
     Metric(
         key="mfu_factor_efficiency", label="FLOP-kernel efficiency", unit="share", better="higher",

@@ -41,7 +41,7 @@ def possible_reading(metric: Metric, measured: DeviceMeasurements) -> Reading:
     """Return the reading of a metric; missing if its value is impossible."""
     try:
         return check_range(metric, metric.compute(measured))
-    except (ArithmeticError, NotFiniteError):  # a division by zero, or an overflow
+    except (ArithmeticError, NotFiniteError):  # The value may divide by zero or overflow.
         return missing(f"It could not be computed, because {WRONG_INPUTS}.")
 
 

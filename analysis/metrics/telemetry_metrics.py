@@ -93,7 +93,7 @@ def sentence(tooth: Sawtooth, signal: str | None, works_pct: float | None) -> st
     ``works_pct`` is the percentage of time in which the GPU works.
     """
     if tooth.period_s is None:
-        if tooth.shortest_visible_s is None:  # too few samples for a search
+        if tooth.shortest_visible_s is None:  # There are too few samples for a search.
             return f"It is not known whether {signal or 'activity'} has a sawtooth: {tooth.why_none}."
         limit = (
             f" Periods below {significant(tooth.shortest_visible_s, 2)} s are not visible." if tooth.shortest_visible_s else ""

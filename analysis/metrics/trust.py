@@ -103,7 +103,7 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
     """
     counted = steps[steps["counted"]]
     ns = (counted["end_ns"] - counted["start_ns"]).to_numpy(np.float64)
-    timed = ns > 0  # a step may do nothing on the device
+    timed = ns > 0  # A step may do nothing on the device.
     if len(ns) < 2:
         return {"one_step_idle": SINGLE_STEP} if len(ns) == 1 else {}
     if not timed.any():

@@ -104,7 +104,7 @@ def group_uses(rows: pd.DataFrame, places: Sequence[RankLocation]) -> tuple[Grou
     if counted.empty:
         return ()
     p2p = (counted["name"] == SEND_RECEIVE).to_numpy()
-    counted = counted.assign(key=pd.factorize(counted["group"])[0] * 2 + p2p)  # sends and receives are separate
+    counted = counted.assign(key=pd.factorize(counted["group"])[0] * 2 + p2p)  # Sends and receives are separate rows.
     collectives = counted.drop_duplicates("collective")
     facts = collectives.groupby("key").agg(size=("group_size", "max"), ranks=("ranks", "max"))
     facts["size"] = facts["size"].fillna(facts["ranks"]).astype(int)

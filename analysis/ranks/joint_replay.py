@@ -236,7 +236,8 @@ def replay_together(
         }
         runs.append(stepwise(problem, node_of))
     results: list[Replayed | None] = [None] * len(runs)
-    arrived: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by collective: (rank position, arrival on the job's clock)
+    # By collective: (position of the rank, arrival on the job's clock).
+    arrived: dict[int, list[tuple[int, int]]] = defaultdict(list)
     expected = _count_present_ranks(problems, collectives)
     abandoned = 0
     to_resume: list[tuple[int, int | None]] = [(position, None) for position in range(len(runs))]

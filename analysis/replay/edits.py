@@ -192,7 +192,7 @@ def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> Repla
     usual = host.launches & (host.pred >= 0)
     if not usual.any():
         return problem
-    launch_ns = int(np.minimum((host.gap + host.own)[usual], BETWEEN_CALLS_NS).mean())  # autocast: docs/evidence/accuracy.md
+    launch_ns = int(np.minimum((host.gap + host.own)[usual], BETWEEN_CALLS_NS).mean())  # See docs/evidence/accuracy.md.
     added_ns = np.zeros(len(host), np.int64)
     hit = np.isin(ops.op, np.array(list(launches), np.int64)) & (ops.node >= 0)
     np.add.at(added_ns, ops.node[hit], [launch_ns * launches[op] for op in ops.op[hit].tolist()])
@@ -277,7 +277,7 @@ def _as_graph(problem: ReplayProblem, edit: AsGraph) -> ReplayProblem:
     waits = np.diff(host.wait_ptr) > 0
     if waits_stay and not len(first_ops):
         launching = np.flatnonzero(step_of_node >= 0)
-        earlier_waits: I64 = (np.cumsum(waits) - waits)[launching]  # number of waits before each launch
+        earlier_waits: I64 = (np.cumsum(waits) - waits)[launching]  # Number of waits before each launch.
         first[launching[1:][np.diff(earlier_waits) > 0]] = True
     inside = (step_of_node >= 0) & ~first & ~(waits & waits_stay)
     if not waits_stay:

@@ -145,12 +145,12 @@ def stepwise(problem: ReplayProblem, collectives: Mapping[int, int]) -> Generato
     fixed = int(bounds[0])
     op_start = ops.fixed_start[:fixed].tolist()
     op_end = (ops.fixed_start + ops.dur)[:fixed].tolist()
-    free = [NEVER] * max(len(problem.streams), 1)  # end of the work so far, by stream
+    free = [NEVER] * max(len(problem.streams), 1)  # End of the work so far, by stream.
     for line, end in zip(ops.stream[:fixed].tolist(), op_end, strict=True):
         free[line] = max(free[line], end)
     launched = zip(*(getattr(ops, name)[fixed:].tolist() for name in _LAUNCHED), strict=True)
     wait_op = host.wait_op.tolist()
-    host_submit, host_end = [], [0]  # ``host_end[n + 1]`` is the end of node n; a node without a predecessor begins at its gap
+    host_submit, host_end = [], [0]  # ``host_end[n + 1]`` is the end of node n; a node without a predecessor begins at its gap.
     nodes = (
         host.pred + 1, host.gap + host.own, queue_slots(ops, bounds, host.queue_depth), host.slot_resume,
         np.diff(bounds), host.wait_ptr[:-1], host.wait_ptr[1:], host.resume,

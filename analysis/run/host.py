@@ -207,7 +207,7 @@ def _step(
     middle, all_steps_ns = statistics.median(step_ns), [*([first_ns] if first_ns is not None else ()), *step_ns]
     mean = statistics.fmean(all_steps_ns)
     slow = [ns for ns in all_steps_ns if ns > OF_A_RHYTHM * middle]
-    if mean * OF_A_RHYTHM < middle:  # most steps are slow
+    if mean * OF_A_RHYTHM < middle:  # Most steps are slow.
         slow = [ns for ns in all_steps_ns if ns > mean]
         middle = statistics.fmean(ns for ns in all_steps_ns if ns <= mean)
     if len(slow) < MIN_SLOW or mean <= OF_A_RHYTHM * middle:

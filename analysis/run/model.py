@@ -35,7 +35,7 @@ Confidence = Literal["high", "medium", "low"]
 Claim = Literal["gain", "ceiling", "throughput", "caution"]
 
 NO_GAIN = 1.005  # Speedup. A replay reproduces the recorded step to half a percent at best.
-NO_GAIN_SHARE = 0.99  # Share of the step. An interval that reaches this step time includes "no gain"
+NO_GAIN_SHARE = 0.99  # Share of the step. An interval that reaches this step time includes "no gain".
 
 
 def may_gain_nothing(high_ms: float | None, before_ms: float | None) -> bool:
@@ -86,18 +86,18 @@ class Action:
 
 
 Topic = Literal[
-    "hidden",  # time that the profiled steps do not show, so that no cause in them can explain it
-    "late_rank",  # one rank's delay: the same time as its own findings, but lost by that rank alone
-    "host_pace",  # depends on the host's speed without the profiler, and makes all of its work cheaper
-    "choice",  # a decision of the user, which is not a problem while it costs little
-    "cuda_graph",  # launches a step as a CUDA graph
-    "captures_graph",  # the profiled steps capture a graph, which the run does once
-    "fewer_flops",  # removes work that counts as the model's, so MFU does not rise with the speed
-    "schedule",  # the order of a pipeline's microbatches
-    "power_limit",  # the power limit holds the clocks down
-    "memory",  # advice about the GPU's memory
-    "spare_memory",  # memory is not used
-    "marks_steps",  # how to mark steps, without which no advice has a time
+    "hidden",  # Time that the profiled steps do not show, so that no cause in them can explain it.
+    "late_rank",  # One rank's delay. Its time is also in that rank's own findings.
+    "host_pace",  # Depends on the host's speed without the profiler, and makes all of its work cheaper.
+    "choice",  # A decision of the user. It is not a problem while it costs little.
+    "cuda_graph",  # Launches a step as a CUDA graph.
+    "captures_graph",  # The profiled steps capture a graph, which the run does once.
+    "fewer_flops",  # Removes work that counts as the model's, so MFU does not rise with the speed.
+    "schedule",  # The order of a pipeline's microbatches.
+    "power_limit",  # The power limit holds the clocks down.
+    "memory",  # Advice about the GPU's memory.
+    "spare_memory",  # Memory is not used.
+    "marks_steps",  # How to mark steps. Without marks no advice has a time.
 ]
 
 
@@ -246,7 +246,7 @@ class RankResult:
     failed: tuple[FailedCheck, ...] = ()
     uneven: dict[str, UnevenWait] = field(default_factory=dict)
 
-    @cached_property  # rules read it dozens of times
+    @cached_property  # Rules read this dozens of times.
     def counted(self) -> pd.DataFrame:
         """The steps that count; callers must not change them."""
         return self.steps[self.steps["counted"]]

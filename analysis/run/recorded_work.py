@@ -93,7 +93,7 @@ def step_work(
         in_graphs=facts.graph_kernels_in_counted_steps / counted,
         beside_ns=0.0
         if communication
-        else max(float(sum_ns) / counted - kernel_ns, 0.0),  # collectives run concurrently by design
+        else max(float(sum_ns) / counted - kernel_ns, 0.0),  # Collectives run concurrently by design.
         communication_ns=float(communication) / counted,
         copies_ns=float(copies) / counted,
         pageable_ns=float(pageable) / counted,

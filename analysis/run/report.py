@@ -181,7 +181,8 @@ def _rank_part(rank: RankResult | None, metrics: dict[str, Reading]) -> RankPart
         },
         "window_ns": rank.window_ns,
         "step_time_source": rank.best.source,
-        "witnesses": [_evidence_part(w) for w in rank.best.evidence],  # the released key of all evidence on the step time
+        # This key of the released report holds all evidence on the step time.
+        "witnesses": [_evidence_part(w) for w in rank.best.evidence],
         "metrics": _metrics(metrics),
         "ledger": [_ledger(row) for row in rank.ledger],
         "phases": rank.phases,

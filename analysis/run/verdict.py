@@ -128,7 +128,7 @@ def busy_ms(best: BestStepTime, ledger: Sequence[LedgerRow], counted: int) -> fl
 def busy_share_of_best(rank: RankResult) -> float | None:
     """Return the share of the run's step in which the GPU works; never above 1."""
     counted, best = len(rank.counted), rank.best.ms
-    if not rank.ledger:  # a failed check of the recording has emptied it
+    if not rank.ledger:  # A failed check of the recording has emptied it.
         return None
     if not counted or not best:
         return rank.metrics["gpu_busy_share"].value

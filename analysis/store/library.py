@@ -137,7 +137,7 @@ class Library:
         self.folder = folder.create()
         self._lock = threading.Lock()
         self._summing = threading.Lock()  # A page requests a dozen tiles at once, but the sums are computed only once.
-        self._without_sums: set[str] = set()  # recordings that are small, or whose sums cannot be written
+        self._without_sums: set[str] = set()  # Recordings that are small, or whose sums cannot be written.
         self._attached: dict[str, _Attached] = {}
         self._clock = 0
         self._con = _locked_down(folder, threads)

@@ -87,7 +87,7 @@ def _frame(rank: RankView, sql: str, **parameters: Any) -> pd.DataFrame:
 
 def _links(rank: RankView, source: str, row: dict[str, Any], origin: int) -> list[dict[str, Any]]:
     """Return the slices that belong to a slice: its launch and operator, or the kernels that it launched."""
-    sources: list[tuple[str, str, str]] = []  # role, source, condition
+    sources: list[tuple[str, str, str]] = []  # Role, source and condition.
     if source == "gpu":
         sources.append(("launch", "calls", f"call_id = {row['call_id']}" if row["call_id"] is not None else ""))
         sources.append(("operator", "operators", f"cpu_op_id = {row['cpu_op_id']}" if row["cpu_op_id"] is not None else ""))

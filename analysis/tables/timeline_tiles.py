@@ -106,7 +106,8 @@ class _Read:
                 "ends": "start_ns + dur_ns",
             }
         pieces, sums, long = _PIECES, _SUMMED.format(table="lane_sums"), _SUMMED.format(table="long_slices")
-        if not self.recording.rows("SELECT 1 FROM gaps WHERE device = ? LIMIT 1", [int(device or 0)]):  # no causes are known
+        # Without gaps, no causes are known.
+        if not self.recording.rows("SELECT 1 FROM gaps WHERE device = ? LIMIT 1", [int(device or 0)]):
             pieces = f"(SELECT *, owner AS kind FROM segments WHERE owner IN {LOST_OWNERS})"
             of_lost = f"WHERE source = 'segments' AND owner IN {LOST_OWNERS}"
             sums, long = f"(SELECT * FROM lane_sums {of_lost})", f"(SELECT * FROM long_slices {of_lost})"

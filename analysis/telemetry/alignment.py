@@ -103,7 +103,7 @@ def zones_that_fit(trace: tuple[int, int], sampled: tuple[int, int]) -> list[int
     """
     fits = []
     for quarters in ZONES:
-        shift = quarters * ZONE_NS  # local = UTC + shift
+        shift = quarters * ZONE_NS  # Local time is UTC + shift.
         if sampled[0] - shift <= trace[0] and trace[1] <= sampled[1] - shift:
             fits.append(quarters * 15)
     return fits
@@ -186,7 +186,7 @@ def _log_likelihood(predicted: F64, edges: I64, shifts: I64, times: I64, values:
         n = _independent(centred, observed)
         log_likelihood[begin : begin + rows] = np.where(r > 0, (n - 2) / 2 * -np.log1p(-(np.minimum(r, 0.9999) ** 2)), 0.0)
         correlations[begin : begin + rows] = r
-    for i in np.flatnonzero(is_gap):  # the mean over a telemetry gap is unknown
+    for i in np.flatnonzero(is_gap):  # The mean over a telemetry gap is unknown.
         touched = (edges[0] - shifts < times[i]) & (edges[-1] - shifts > times[i - 1])
         log_likelihood[touched] = -np.inf
     return log_likelihood, correlations

@@ -114,7 +114,7 @@ def metadata_of(recording: Recording) -> dict[str, Any]:
 
 def attribute(sampled: Sequence[DeviceTelemetry], devices: Sequence[TraceDevice]) -> dict[Key, DeviceTelemetry]:
     """Return the telemetry of each trace device for which it is known."""
-    inside = {(t.recording_id, t.device): t for t in sampled if t.profiled}  # counters in a trace belong to its own devices
+    inside = {(t.recording_id, t.device): t for t in sampled if t.profiled}  # Counters in a trace belong to its own devices.
     sampled = [t for t in sampled if not t.profiled]
     owned: dict[Key, DeviceTelemetry] = {}
     for device in devices:

@@ -183,7 +183,7 @@ def _lowest_mean(
         return None
     period = float(np.median(np.diff(times)))
     nearest, lowest = np.ones(len(times), bool), np.full(len(times), np.inf)
-    idle, lowest_idle = np.zeros(len(times)), np.zeros(len(times))  # idle time of all GPUs, and of the GPU that waits least
+    idle, lowest_idle = np.zeros(len(times)), np.zeros(len(times))  # Idle time of all GPUs, and of the GPU that waits least.
     for (sample_times, values), work in zip(series, works, strict=True):
         if not len(sample_times):
             return None

@@ -33,7 +33,7 @@ def panorama(telemetry: TelemetrySeries, column: str) -> list[tuple[float, float
         return []
     lengths = np.diff(times)
     described = np.minimum(lengths, GAP_PERIODS * np.median(lengths))
-    described[lengths > described] = np.median(lengths)  # after a gap, a sample describes one usual period
+    described[lengths > described] = np.median(lengths)  # After a gap, a sample describes one usual period.
     starts, ends, values = times[1:] - described, times[1:], values[1:]
     edges = np.linspace(times[0], times[-1], CELLS + 1)
     if len(ends) <= CELLS:
@@ -60,7 +60,7 @@ def recent_utilization(
     ``column`` is a sampled quantity in percent. It is that of ``gpu`` (recording and number), or else of the first sampled device. None marks a telemetry gap. Empty
     without telemetry.
     """
-    quantity = BY_COLUMN[column].column  # a name of the registry, never of a file
+    quantity = BY_COLUMN[column].column  # This name comes from the registry, never from a file.
     for ref in manifest.telemetry:
         if gpu is not None and ref.id != gpu[0]:
             continue

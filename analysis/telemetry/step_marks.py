@@ -65,7 +65,7 @@ def step_mark_evidence(
             fields = json.loads(metadata or "{}")
             rows = recording.rows(f"SELECT optimizer, step, end_ns, phase, {later} FROM step_marks ORDER BY end_ns")
         loop = choose_loop([MarkRow(*row) for row in rows], traced)
-        by_recorder = fields.get("pid") is not None  # a user's own marks name no process
+        by_recorder = fields.get("pid") is not None  # A user's own marks name no process.
         evidence = by_marks(loop.marks, cpu_only=cpu_only, detached=by_recorder)
         if evidence is not None:
             summary, *details = evidence.notes

@@ -22,7 +22,7 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
-Series = dict[str, tuple[I64, F64]]  # Times (ns) and values of each recorded column of ``samples``
+Series = dict[str, tuple[I64, F64]]  # Times (ns) and values of each recorded column of ``samples``.
 
 
 class UtilizationSignal(NamedTuple):

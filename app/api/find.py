@@ -48,7 +48,8 @@ def _entries(run: str) -> list[Entry]:
 
 def _findings(result: RunResult) -> Iterator[Entry]:
     """Yield the findings; the address of a finding with a bar on the Verdict opens this bar."""
-    has_stairs = cached_file(settings().data, result.manifest, STAIRS).exists()  # computing a staircase here would take seconds
+    # Computing a staircase here would take seconds.
+    has_stairs = cached_file(settings().data, result.manifest, STAIRS).exists()
     stairs = stairs_of(library(), result) if has_stairs else None
     bars = {rule: str(number) for number, rule in enumerate(stairs.changes if stairs is not None else (), 1)}
     for number, finding in advice.numbered(result):

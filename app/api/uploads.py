@@ -158,7 +158,7 @@ def _min_speed(now: float) -> int:
 def remove_stale_uploads(folder: Path, clock: Callable[[], float] = time.time) -> None:
     """Remove complete uploads without a job after an hour; running jobs are not affected."""
     for entry in folder.iterdir():
-        with contextlib.suppress(OSError):  # a job may take the file at this moment
+        with contextlib.suppress(OSError):  # A job may take the file at this moment.
             if UPLOAD_ID.fullmatch(entry.name) and is_stale_upload(entry, clock()):
                 entry.unlink()
 

@@ -95,7 +95,7 @@ def entry_of(colour: Colour, dark: bool) -> LegendEntry:
 
 def with_layout(figure: go.Figure, height: int, *, legend: bool = False) -> go.Figure:
     """Give a figure the margins, numbers and fonts of all charts; the page's theme colours text and grid."""
-    if any("xaxis" in trace for trace in figure.data):  # a treemap has no axes
+    if any("xaxis" in trace for trace in figure.data):  # A treemap has no axes.
         figure.update_xaxes(separatethousands=True)
         figure.update_yaxes(separatethousands=True)
     return figure.update_layout(

@@ -48,7 +48,7 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
             textfont={"color": [ink_on(colour) for colour in colours]},
             customdata=["", *hover],
             hovertemplate="%{customdata}<extra></extra>",
-            leaf={"opacity": 1.0},  # because the text's colour is chosen for the opaque colour of the tile
+            leaf={"opacity": 1.0},  # Because the text's colour is chosen for the opaque colour of the tile.
             tiling={"orientation": "v"},
             sort=False,
             pathbar={"visible": False},

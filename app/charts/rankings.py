@@ -72,7 +72,7 @@ def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]
     times = Counter(short_names.values())
     by_start: dict[str, dict[str, list[str]]] = {}
     for name, text in short_names.items():
-        if times[text] > 1:  # names cut shorter, to make room for the ending, may also become equal
+        if times[text] > 1:  # Names cut shorter, to make room for the ending, may also become equal.
             by_start.setdefault(short_name(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
     for same in by_start.values():
         endings = {
@@ -96,7 +96,7 @@ def _distinguishing_words(words: Mapping[str, Sequence[str]]) -> dict[str, list[
     first: dict[str, dict[str, Sequence[str]]] = {}
     for name, own in words.items():
         first.setdefault(own[same] if same < len(own) else "", {})[name] = own[same + 1 :]
-    if len(first) == 1:  # they differ only in punctuation
+    if len(first) == 1:  # These names differ only in punctuation.
         return {name: [] for name in words}
     return {
         name: [word, *more] if word else more
@@ -147,7 +147,7 @@ def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: s
     """Draw a histogram; rows have low_us, high_us and launches."""
     edges = rows[["low_us", "high_us"]].astype(float)
     widths = edges["high_us"] - edges["low_us"]
-    ratios = bool(len(rows)) and widths.iloc[-1] > 1.5 * widths.iloc[0]  # bins have equal ratios, not equal widths
+    ratios = bool(len(rows)) and widths.iloc[-1] > 1.5 * widths.iloc[0]  # Bins have equal ratios, not equal widths.
     positions = np.log10(edges) if ratios else edges
     figure = go.Figure(
         go.Bar(

@@ -149,11 +149,11 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         y=rows["label"],
         mode="markers",
         marker={"opacity": 0, "size": 14, "symbol": "square"},
-        customdata=carried.to_numpy().tolist(),  # the browser does not return an array as a list
+        customdata=carried.to_numpy().tolist(),  # The browser does not return an array as a list.
         hovertemplate="%{y}, %{x}<br>%{customdata[1]:.3~g} ms by itself, %{customdata[2]:.3~g} ms waiting<extra></extra>",
     )
     with_layout(figure, min(90 + (34 if few else 22) * len(labels), 560))
-    figure.update_layout(hovermode="closest", hoverdistance=-1)  # so that a click anywhere in a square selects its point
+    figure.update_layout(hovermode="closest", hoverdistance=-1)  # A click anywhere in a square selects its point.
     figure.update_yaxes(nticks=24)
     figure.update_xaxes(title={"text": "step"})
     finding = _heat_finding(rows, measure)
@@ -188,7 +188,7 @@ def _heat_map(
     The first of ``ends`` has the page's colour and the second has ``colour``. ``more`` is passed to Plotly.
     """
     if texts is not None:
-        colour = mix(PAGE.on(dark), colour, UNDER_TEXT)  # the texts must be readable in the page's text colour
+        colour = mix(PAGE.on(dark), colour, UNDER_TEXT)  # The texts must be readable in the page's text colour.
         more |= {
             "text": texts.to_numpy(),
             "texttemplate": "%{text}",

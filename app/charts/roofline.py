@@ -63,7 +63,7 @@ def roofline(
     figures = (
         [_draw_multiplying(multiplying, peaks, unused, bandwidth, longest, dark=dark)] if len(multiplying) or peaks else []
     )
-    if len(moving) or not figures:  # if no operator multiplies, there is only the roof of the memory
+    if len(moving) or not figures:  # If no operator multiplies, there is only the roof of the memory.
         figures.append(_draw_moving(moving, bandwidth, longest, dark, unit))
     named = drawn_rows.head(MAX_LABELLED)
     alt = f"{title}. Roofline: " + "; ".join(
@@ -141,7 +141,7 @@ def _draw_multiplying(
         _line(figure, [ridge, ridge], [floor, peak], dark, dash="dot")
         if peak == highest:
             _note(figure, f"ridge {fmt.number(ridge)}", ridge, floor, xanchor="center", yanchor="top")
-    if highest:  # in the middle of the visible slope
+    if highest:  # The label is in the middle of the visible slope.
         middle = (max(low * bandwidth / 1e12, floor) * highest) ** 0.5
         _note(figure, f"memory {_rate(bandwidth)}", middle * 1e12 / bandwidth, middle, xanchor="right", yanchor="bottom")
     for dtype, peak in unused.items():

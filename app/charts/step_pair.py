@@ -54,7 +54,7 @@ class RatioAxis:
 
     marks: tuple[RatioMark, ...]
     ticks: tuple[tuple[str, str], ...]
-    same: str  # the place of 1 in CSS
+    same: str  # The position of a ratio of 1, in CSS.
 
 
 @dataclass(frozen=True)

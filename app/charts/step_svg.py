@@ -68,7 +68,7 @@ def draw_bars(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbo
     y, tops, body = 0.0, [], []
     for at, bar in enumerate(bars):
         tops.append(y + CAPTION)
-        below = ribbons and at > 0  # where a ribbon ends, its caption would cover it
+        below = ribbons and at > 0  # Where a ribbon ends, its caption would cover it.
         body.append(_text(0, tops[-1] + (BAR + 15 if below else -6), _cut_to_fit(bar.caption, WIDTH_PX - VALUE), INK.on(dark)))
         body.append(_bar(bar, tops[-1], scale, prefix, colours, dark=dark))
         body.append(_time(bar, bar.ms * scale if ribbons else WIDTH_PX - VALUE, tops[-1], dark=dark, strong=ribbons))
@@ -175,7 +175,7 @@ def _whisker(interval: tuple[float, float], y: float, scale: float, *, dark: boo
 
 def _removed_rect(above_ms: float, ms: float, y: float, scale: float, *, dark: bool) -> Markup:
     wide = (above_ms - ms) * scale
-    if wide < 3:  # narrower than its own outline
+    if wide < 3:  # The rectangle is narrower than its outline.
         return Markup("")
     return Markup('<rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill="none" stroke="{}" stroke-dasharray="4 3"/>').format(
         ms * scale + 1, y + 0.5, wide - 2, BAR - 1, MUTED.on(dark)

@@ -111,7 +111,7 @@ def lanes(
     drawn_s = _drawn_s(telemetry, origin_ns)
     shapes = bands.not_averaged(beside, drawn_s, dark)
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
-    if clock is not None and len(telemetry.throttles):  # above the clock, because throttling lowers it
+    if clock is not None and len(telemetry.throttles):  # Throttling is above the clock, because it lowers the clock.
         highest = max(float(np.nanmax(telemetry.samples[column].to_numpy(float))) for column in panels[clock - 1][1])
         figure.update_yaxes(range=[0, highest / bands.LANE_FROM], row=clock, col=1)
         times = telemetry.throttles[["start_ns", "end_ns"]].to_numpy()

@@ -159,7 +159,7 @@ def _axis(spans: Sequence[tuple[float, float]], total_a: float, total_b: float, 
     ends = [v for span in spans for v in span] + [total_a, total_b]
     low, high = min(ends), max(ends)
     room = 0.12 * max(high - low, 0.02 * high)
-    if spans and high and (high - low) < CUT_FROM * high and low > 0:  # two equal steps need no cut axis
+    if spans and high and (high - low) < CUT_FROM * high and low > 0:  # Two equal steps need no cut axis.
         start = max(low - 3 * room, 0.0)
         return {
             "range": [start / unit.ms, (high + 2 * room) / unit.ms],

@@ -135,7 +135,7 @@ def _format(comparison: Comparison, outcomes: Sequence[GateOutcome], format: For
         gates = [{"gate": o.gate.text, "exit_code": o.code, "sentence": o.sentence} for o in outcomes]
         return json_text({**compare_json(comparison), "gates": gates}, 1) + "\n"
     if format is Format.html:
-        from sawtooth.app.reports.html import comparison_html  # imported only here, because its templates take time to load
+        from sawtooth.app.reports.html import comparison_html  # Imported only here, because its templates take time to load.
 
         return comparison_html(comparison, outcomes)
     return (compare_text.markdown if format is Format.md else compare_text.text)(comparison, outcomes)

@@ -43,7 +43,7 @@ def publish(
     data: DataOption = None,
 ) -> None:
     """Send a run's numbers, its HTML report and a link to W&B, MLflow, Trackio or TensorBoard."""
-    from sawtooth.app.reports.html import run_html  # imported only here, because its templates take a tenth of the start time
+    from sawtooth.app.reports.html import run_html  # Imported only here, because its templates take a tenth of the start time.
 
     with opened(run, data) as chosen, TemporaryDirectory(prefix="sawtooth-publish-") as scratch:
         result = result_of(chosen.manifest, chosen.library)

@@ -84,7 +84,7 @@ def report(
 
 
 def _html(run: OpenedRun, result: RunResult) -> str:
-    from sawtooth.app.reports.html import run_html  # imported only here, because its templates take a tenth of the start time
+    from sawtooth.app.reports.html import run_html  # Imported only here, because its templates take a tenth of the start time.
 
     return run_html(result, staircase_of(run.library, result, every_choice=False))
 

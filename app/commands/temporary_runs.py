@@ -59,11 +59,11 @@ def files_read(
     target = cache_folder / _key(files)
     cached = _cached_runs(target)
     if cached is not None:
-        with suppress(OSError):  # the folder may belong to another user
+        with suppress(OSError):  # The folder may belong to another user.
             os.utime(target)
         try:
             yield cached
-        except BaseException:  # the cache may be damaged, so the next command reads the files again
+        except BaseException:  # The cache may be damaged, so the next command reads the files again.
             shutil.rmtree(target, ignore_errors=True)
             raise
         return
@@ -114,7 +114,7 @@ def _cached_runs(target: Path) -> FilesRead | None:
 
 def _make_room(cache_folder: Path) -> None:
     """Delete the least recently used folders until MAX_BYTES are left, and leftovers of killed commands."""
-    folders: list[tuple[float, int, Path]] = []  # time of the last use, bytes, path
+    folders: list[tuple[float, int, Path]] = []  # Time of the last use, bytes and path.
     for path in cache_folder.iterdir():
         try:
             used_s = path.stat().st_mtime
@@ -125,7 +125,7 @@ def _make_room(cache_folder: Path) -> None:
             size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
             folders.append((used_s, size, path))
         except OSError:
-            continue  # another command is deleting the folder
+            continue  # Another command is deleting the folder.
     total_bytes = sum(size for _, size, _ in folders)
     for _, size, path in sorted(folders, key=lambda folder: folder[0]):
         if total_bytes <= MAX_BYTES:

@@ -91,7 +91,7 @@ def run(order: JobRequest, report: Callable[[JobProgress], None]) -> JobOutcome:
     if order.bundled:
         for manifest in ingested.runs:
             edit_run(folder, manifest.id, partial(_as_bundled, order.created_ns, users_runs.get(manifest.id)))
-    names = {manifest.id: manifest.name for manifest in ingested.runs}  # a bundle may contain a run twice
+    names = {manifest.id: manifest.name for manifest in ingested.runs}  # A bundle may contain a run twice.
     for run_id in names if order.tags else []:
         add_tags(folder, run_id, order.tags)
     runs = list(names)
@@ -101,9 +101,9 @@ def run(order: JobRequest, report: Callable[[JobProgress], None]) -> JobOutcome:
     for run_id, name in names.items():
         try:
             _store_analyses(folder, [run_id])
-        except SawtoothError:  # the run's page shows this error
+        except SawtoothError:  # The run's page shows this error.
             continue
-        except Exception:  # a bug in the analysis must not hide the runs, which are complete
+        except Exception:  # A bug in the analysis must not hide the runs, which are complete.
             notices.append(f"{clean(name, 80)} was read, but its analysis failed. This is a bug in Sawtooth.")
     return JobOutcome(runs, notices=notices)
 
@@ -200,7 +200,7 @@ def _end_with_server() -> None:
 
     def wait() -> None:
         with contextlib.suppress(OSError):
-            while os.read(0, 1):  # this thread would hold the lock of sys.stdin at exit, and Python would abort
+            while os.read(0, 1):  # This thread would hold the lock of sys.stdin at exit, and Python would abort.
                 pass
         os._exit(3)
 
@@ -210,7 +210,7 @@ def _end_with_server() -> None:
 def _limit_this_process() -> None:
     try:
         import resource
-    except ImportError:  # Windows has no such limits; the deadline of sawtooth.app.jobs.queue remains
+    except ImportError:  # Windows has no such limits; the deadline of sawtooth.app.jobs.queue remains.
         return
     import psutil
 
@@ -225,12 +225,12 @@ def _limit_this_process() -> None:
     for kind, limit in limits:
         hard = resource.getrlimit(kind)[1]
         value = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS
+        with contextlib.suppress(ValueError, OSError):  # macOS refuses RLIMIT_AS.
             resource.setrlimit(kind, (value, hard if kind == resource.RLIMIT_CPU else value))
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500")  # if memory runs out, the kernel kills this process, not the server
+        Path("/proc/self/oom_score_adj").write_text("500")  # If memory runs out, the kernel kills this process, not the server.
     with contextlib.suppress(OSError, AttributeError):
-        os.nice(5)  # pages have priority
+        os.nice(5)  # Pages have priority.
 
 
 if __name__ == "__main__":

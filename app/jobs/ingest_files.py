@@ -79,7 +79,7 @@ def ingest_into_runs(
     """
     correction.check()
     refs: list[RecordingRef] = []
-    file_names: dict[str, str] = {}  # the file name of each recording id
+    file_names: dict[str, str] = {}  # The file name of each recording id.
     unpacked: list[Manifest] = []
     refused: list[str] = []
     notices: list[str] = []

@@ -19,7 +19,7 @@ def remove_leftovers(uploads: Path, now: float) -> int:
     removed = 0
     for entry in uploads.iterdir() if uploads.is_dir() else ():
         if entry.name.startswith(DRAFT_PREFIX) or not _is_abandoned(entry, now):
-            continue  # sawtooth.ingest.files removes drafts, because it knows their locks
+            continue  # sawtooth.ingest.files removes drafts, because it knows their locks.
         if entry.is_dir():
             shutil.rmtree(entry, ignore_errors=True)
         else:
@@ -43,7 +43,7 @@ def _is_abandoned(entry: Path, now: float) -> bool:
             # This server has just started and has no jobs. So a job with its process id is from an earlier process with this id.
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
         return is_stale_upload(entry, now)
-    except UNREADABLE:  # a power failure truncated the order, so its writer no longer exists
+    except UNREADABLE:  # A power failure truncated the order, so its writer no longer exists.
         return True
     except OSError:
         return False

@@ -85,7 +85,7 @@ class Jobs:
         self._jobs: dict[str, IngestJob] = {}
         self._slots = threading.BoundedSemaphore(MAX_RUNNING)
         self._slot_lock = threading.Lock()
-        self._analyses = threading.BoundedSemaphore(max(MAX_RUNNING - 1, 1))  # one slot stays free for dropped files
+        self._analyses = threading.BoundedSemaphore(max(MAX_RUNNING - 1, 1))  # One slot stays free for dropped files.
         self._closing = False
 
     def start(
@@ -122,7 +122,7 @@ class Jobs:
 
     def analyse(self, run_id: str) -> IngestJob:
         """Return the job that analyses a large run; start one if there is none."""
-        with self._lock:  # until the job has started, so that a simultaneous request finds this job
+        with self._lock:  # Keep the lock until the job has started, so that a simultaneous request finds this job.
             for job in self.all():
                 is_ingesting = run_id in job.progress.runs and job.active
                 if is_ingesting or (run_id in job.analyses and (job.active or job.stage == "failed")):
@@ -197,7 +197,7 @@ class Jobs:
                 del self._jobs[job.id]
 
     def _read_progress(self, job: IngestJob) -> None:
-        if job.active and (outcome := _written_outcome(job)) is not None:  # the child may still compute sums for screens
+        if job.active and (outcome := _written_outcome(job)) is not None:  # The child may still compute sums for screens.
             self._end(job, outcome)
         if not job.active:
             return
@@ -242,7 +242,7 @@ class Jobs:
             try:
                 job.process = subprocess.Popen(
                     list(self._command(job.folder)),
-                    stdin=subprocess.PIPE,  # the child ends when the server's end closes this pipe
+                    stdin=subprocess.PIPE,  # The child ends when the server's end closes this pipe.
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
                     env=children.inherited_environment() | {"PYTHONUNBUFFERED": "1"},
@@ -279,7 +279,7 @@ def _take_uploads(folder: Path, uploads: list[tuple[Path, str]]) -> list[JobFile
         target = folder / f"file-{number}"
         try:
             path.replace(target)
-        except FileNotFoundError:  # another job took the upload first
+        except FileNotFoundError:  # Another job took the upload first.
             for (source, _), file in zip(uploads, files, strict=False):
                 Path(file.path).replace(source)
             shutil.rmtree(folder, ignore_errors=True)

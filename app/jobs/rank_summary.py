@@ -36,7 +36,7 @@ def summarise(source: SourceVersion, to: str) -> SourceOutcome:
         return SourceOutcome(source.url, failed=str(error))
     except (OSError, MemoryError) as error:
         return SourceOutcome(source.url, failed=f"{type(error).__name__}: {error}")
-    except Exception as error:  # a bug affects only this source, not the others
+    except Exception as error:  # A bug affects only this source, not the others.
         file = Path(traceback.extract_tb(error.__traceback__)[-1].filename).name
         return SourceOutcome(source.url, failed=f"This is a bug in Sawtooth ({type(error).__name__} in {file}).")
     refusals = [row["why"] for row in rows if row.get("why")]

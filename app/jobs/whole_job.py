@@ -67,7 +67,7 @@ def ingest_job(
         earlier_run.id if earlier_run is not None else None,
         name or (None if earlier_run is not None else _name_of(summaries)),
     )
-    remove_cached(folder, manifest.id)  # a cached analysis may be from a time when the summaries were damaged
+    remove_cached(folder, manifest.id)  # A cached analysis may be from a time when the summaries were damaged.
     return ReducedJob(manifest, overview, notices + telemetry_notices)
 
 

@@ -59,7 +59,7 @@ def session_info(folder: Path) -> SessionInfo | None:
             id=folder.name, folder=folder, name=(meta.name or "")[:NAME_LENGTH], host=(meta.host or "")[:NAME_LENGTH], gpus=len(meta.devices), started_ns=meta.started_w, grown_s=grown, ended=ended,
             pushed=pushed, replay_of=meta.replay_of, pid=None if pushed else meta.pid,
         )  # fmt: skip
-    except (OSError, RecursionError, *INVALID_RECORD_ERRORS):  # msgspec's errors are ValueErrors
+    except (OSError, RecursionError, *INVALID_RECORD_ERRORS):  # msgspec's errors are ValueErrors.
         return None
 
 

@@ -76,7 +76,7 @@ class LiveSession:
         """Read the data that was appended since the last look."""
         with self.lock:
             for record in self._reader.poll(READ_BYTES_PER_CHECK if self._looked else CATCH_UP_BYTES):
-                with contextlib.suppress(*INVALID_RECORD_ERRORS):  # an invalid record is ignored
+                with contextlib.suppress(*INVALID_RECORD_ERRORS):  # An invalid record is ignored.
                     self._take(record)
             self._looked = True
             every = [series for gpu in self.gpus.values() for series in gpu.series.values()]

@@ -117,7 +117,7 @@ def utilization_and_memory_sentence(session: LiveSession, gpu: LiveGpu) -> str |
 def step_rate_sentence(session: LiveSession, gpu: LiveGpu, sawtooth: Sawtooth | None) -> str | None:
     """Return the step rate from step marks, else from the sawtooth's period, which is usually one step."""
     if session.step_rate is not None and session.last_ns is not None:
-        return session.step_rate.sentence(gpu_name=gpu.name, now_ns=session.last_ns)  # the name gives the peak for MFU
+        return session.step_rate.sentence(gpu_name=gpu.name, now_ns=session.last_ns)  # The GPU's name gives the peak for MFU.
     return (
         f"About {duration(sawtooth.period_s)} per step, estimated from the sawtooth."
         if sawtooth is not None and sawtooth.period_s

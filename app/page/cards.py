@@ -36,7 +36,7 @@ class NarrowRow:
     address: str
     chosen: bool
     value: str
-    bar: str  # the bar's length relative to the longest bar, such as "62.5%"
+    bar: str  # The bar's length relative to the longest bar, such as "62.5%".
     colour: str
     kind: str
 
@@ -125,7 +125,7 @@ def tables(listed: Sequence[tuple[str, Sequence[tuple[str, str, str]], bool]]) -
 
 def show_ranked_table(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
     """Show a table whose rows are sorted by the second column, with a bar for each value of that column."""
-    with st.container(key=f"ranked_of_{len(rows)}_"):  # the container reserves the table's approximate height
+    with st.container(key=f"ranked_of_{len(rows)}_"):  # The container reserves the table's approximate height.
         st.html(_HTML.ranked(headers, rows, bars, caption))
 
 

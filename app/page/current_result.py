@@ -46,7 +46,7 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
     result = _analysed(str(kept), changed, chosen)
     if manifest is None:
         if frame.remember_gpu_work(chosen.id, worked=result.lead is not None):
-            st.rerun()  # draw the navigation again, because the analysis shows which screens are empty
+            st.rerun()  # Draw the navigation again, because the analysis shows which screens are empty.
         st.set_page_config(page_title=tab_title(result))
     return result
 
@@ -154,7 +154,7 @@ def what_is_missing(result: RunResult, *, beside_answer: bool = False) -> None:
     """
     if is_cut_off(result):
         cards.empty_state(CUT_OFF_EARLY[0], f"{CUT_OFF_EARLY[1]} {CUT_OFF_EARLY[2]}")
-    elif result.manifest.traces and result.withdrawn_by is None:  # else the headline says why there is no GPU work
+    elif result.manifest.traces and result.withdrawn_by is None:  # Otherwise the headline says why there is no GPU work.
         no_gpu_work(result.manifest)
     elif not result.manifest.traces:
         no_trace(result, beside_answer=beside_answer)
@@ -166,7 +166,7 @@ def untrusted(result: RunResult, rank: RankResult) -> bool:
     """Return whether the GPU times of ``rank`` failed a check; if so, say it and link to the remedy."""
     if rank.ledger:
         return False
-    cards.headline(UNTRUSTED)  # a caution above the headline gives the reason
+    cards.headline(UNTRUSTED)  # A caution above the headline gives the reason.
     frame.link("verdict", "How to record them", run=result.manifest.id, icon=":material/arrow_forward:")
     return True
 

@@ -13,7 +13,7 @@ from sawtooth.ingest.manifest import Manifest
 
 # Runs that are examined. Opening each takes milliseconds, and the navigation of every screen needs the pair.
 MAX_EXAMINED_RUNS = 12
-Products = Callable[[Manifest], frozenset[str]]  # returns the shapes of a run's matrix products; empty if not recorded
+Products = Callable[[Manifest], frozenset[str]]  # Returns the shapes of a run's matrix products; empty if not recorded.
 
 
 def likely_pair(

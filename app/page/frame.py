@@ -77,7 +77,7 @@ def empty_screens() -> dict[str, str]:
         return {screen.name: "there is no run yet" for screen in SCREENS if screen.needs_run}
     manifest = data_folder().read_manifest(run)
     empty = {} if manifest.telemetry else {"telemetry": "this run has no telemetry"}
-    if len(manifest.traces) < 2 and manifest.summaries is None:  # with a single rank there is nothing to compare
+    if len(manifest.traces) < 2 and manifest.summaries is None:  # With a single rank there is nothing to compare.
         empty["ranks"] = "this run has one rank"
     if manifest.summaries is None and not any(_communicates(str(data_folder().root), ref.id) for ref in manifest.traces[:1]):
         empty["communication"] = "this run has no collectives"
@@ -150,7 +150,7 @@ def _products(root: str, recording: str) -> frozenset[str]:
 def _communicates(root: str, recording: str) -> bool:
     try:
         return communicates(library(), recording)
-    except SawtoothError:  # the view reports a missing or damaged recording
+    except SawtoothError:  # The view reports a missing or damaged recording.
         return True
 
 
@@ -162,7 +162,7 @@ def run_guarded(part: Callable[[], None]) -> None:
         cards.problem("Not found", str(error))
     except SawtoothError as error:
         cards.problem("This cannot be shown", str(error))
-    except Exception as error:  # the page must also report unexpected errors
+    except Exception as error:  # The page must also report unexpected errors.
         number = log_script_error(error)
         cards.problem(
             "This page failed",

@@ -22,7 +22,7 @@ HIDDEN_IF_EMPTY = ("ranks", "communication")  # Views that tabs and search omit 
 PRESERVED_PARAMETERS = (
     "device",
     "basis",
-)  # address parameters that mean the same in every view of a place, and that a link to a view keeps
+)  # Address parameters that mean the same in every view of a place, and that a link to a view keeps.
 _HTML = templates.pieces("navigation.html")
 
 
@@ -112,7 +112,7 @@ def _choose_run(place: str) -> None:
     run = next((each for each in (in_address, compared, last) if each in names), next(iter(names)))
     st.session_state["run"] = run
     if in_address is None and about_one:
-        st.query_params["run"] = run  # so that the viewer can copy the address
+        st.query_params["run"] = run  # The viewer can then copy the address.
     if opened := st.session_state.pop("opened_run", None):
         frame.switch("verdict", run=opened)
     shown_run = None if st.session_state["unknown_run"] else run
@@ -151,7 +151,7 @@ def _follow_choice(key: str, shown_run: str | None, about_one: bool) -> None:
     chosen = st.session_state[key]
     if chosen in (None, shown_run, st.session_state["run"]):
         return
-    if about_one:  # the address may name a range of the previous run, which does not exist in this one
+    if about_one:  # The address may name a range of the previous run, which does not exist in this one.
         address.write({"run": chosen}, address.RANGE)
     else:
         st.session_state["opened_run"] = chosen

@@ -38,7 +38,7 @@ def show(
     ``select`` makes the chart selectable; without it, the result is None. ``name`` is the file name of the CSV, by default
     ``key``. ``second`` is another figure, shown next to the chart, or below it on a narrow page.
     """
-    if chart.title:  # without a title, the page's headline is the title
+    if chart.title:  # Without a title, the page's headline is the title.
         cards.title(chart.title)
     cards.legend(chart.legend)
     state: Any = None
@@ -95,7 +95,7 @@ def table(
         key=f"{key}-table",
         column_config={column: heading_of(frame_[column], heading) for column, heading in columns.items()},
         height="auto" if len(shown) <= 8 else TABLE_HEIGHT,
-        placeholder="",  # otherwise Streamlit writes "None" into empty cells
+        placeholder="",  # Otherwise Streamlit writes "None" into empty cells.
         alt="The same numbers as a table.",
         on_select="ignore" if on_row is None else partial(_selected, f"{key}-table", on_row),
         selection_mode="single-row",

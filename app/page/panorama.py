@@ -51,7 +51,7 @@ def of(result: RunResult) -> dict[str, Any] | None:
         + (f", means of {fmt.duration_ns(telemetry.span.ns / sparkline.CELLS)}" if len(spans) == sparkline.CELLS else ""),
         "steady": ""
         if step is not None or steady is telemetry
-        else f"; steady from {telemetry_strip.axis_range(steady, telemetry)}",  # the headline has the mean
+        else f"; steady from {telemetry_strip.axis_range(steady, telemetry)}",  # The headline already has the mean.
         "spans": spans,
         "holes": any(value is None for *_, value in spans),
         "step": step,

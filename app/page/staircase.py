@@ -47,7 +47,7 @@ def show(result: RunResult, stairs: Staircase | None) -> bool:
     st.set_page_config(page_title=data["states"][str(data["choice"])]["tab"])
     rows = min(len(data["changes"]) + len(data["measured"]), MAX_ROWS) if data["bars"] else "none"
     height = f"{rows}{'_panorama' if data['panorama'] else ''}"
-    with st.container(key=f"stairs_of_{height}_"):  # reserves about this height until the component is drawn
+    with st.container(key=f"stairs_of_{height}_"):  # This key reserves about this height until the component is drawn.
         component(key=f"staircase-{result.manifest.id}", data=data)
     return stairs is not None and bool(stairs.changes) and not data["states"][str(data["choice"])]["limit"]
 

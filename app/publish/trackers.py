@@ -51,7 +51,7 @@ def publish(tracker: str, content: PublishedRun, target: Target) -> str:
         return send(content, target)
     except (SawtoothError, OSError):
         raise
-    except Exception as error:  # each library has its own errors, and no common base
+    except Exception as error:  # Each library has its own errors, and no common base.
         first = str(error).strip().partition("\n")[0][:300]
         raise SawtoothError(
             f"{tracker} did not accept the report ({type(error).__name__}: {first}). Check the tracker's address and login."

@@ -17,7 +17,7 @@ _JOINED = re.compile(r"(@|#(?=\d)|:(?=//|[a-z+][\w+-]*:)|w(?=ww\.))", re.IGNOREC
 def as_written(sentence: str) -> str:
     """Return a sentence that GitHub shows as written: without markup, formula, mention or link."""
     joined = _JOINED.sub("\\1\u2060", _SPECIAL.sub(r"\\\1", fmt.clean(sentence)))
-    joined = joined.replace("$", "&#36;")  # a backslash does not prevent a formula
+    joined = joined.replace("$", "&#36;")  # A backslash does not prevent a formula.
     return _TAG.sub("&lt;", joined)
 
 

@@ -138,7 +138,7 @@ def add_to_summary(text: str) -> bool:
     if used_bytes + len(text.encode()) > MAX_SUMMARY_BYTES:
         text = cut(
             text, max(MAX_SUMMARY_BYTES - used_bytes - len(TRUNCATION_NOTE), 0) // 4
-        )  # a character has at most four bytes
+        )  # A character has at most four bytes.
     with file.open("a", encoding="utf-8") as summary:
         summary.write(text)
     return True

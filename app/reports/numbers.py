@@ -33,7 +33,7 @@ def values(result: RunResult) -> list[tuple[str, str, str]]:
     The remark is the trust with a reason, or why a value is above 100 %. A repeated reason refers to the first reading with it.
     """
     rows = []
-    first: dict[str, str] = {}  # the label of the first reading with a note, by note
+    first: dict[str, str] = {}  # By note: the label of the first reading that has it.
     for key in sorted(METRICS, key=lambda key: key != "best_step_time_ms"):
         reading = result.metrics[key]
         if reading.value is not None:

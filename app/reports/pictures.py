@@ -112,7 +112,7 @@ def slide_of(comparison: Comparison) -> str:
     under_y = 150 + 70 * len(headline)
     drawn_lines += [text.format(under_y + 44 * i, 30, 400, MUTED.light, line) for i, line in enumerate(under)]
     steps = of_comparison(comparison)
-    if steps is not None:  # a nested picture, as wide as the slide without margins
+    if steps is not None:  # The nested picture is as wide as the slide without margins.
         steps_y = under_y + 44 * len(under)
         start = Markup('<svg x="96" y="{}" width="1728" height="{}" ').format(steps_y, 940 - steps_y)
         content = re.sub(r' width="\d+" height="\d+" style="[^"]*"', "", str(steps).removeprefix("<svg "), count=1)

@@ -82,7 +82,7 @@ def card_of(manifest: Manifest, library: Library) -> Card:
         card = _new_card(manifest, library)
     except SawtoothError as error:
         return Card(problem=str(error))
-    with contextlib.suppress(OSError):  # if the disk is full, the card is computed again next time
+    with contextlib.suppress(OSError):  # If the disk is full, the card is computed again next time.
         write_atomically(cached_file(library.folder, manifest, CARD_FILE), with_checksum(msgspec.msgpack.encode(card)))
     return card
 
@@ -136,7 +136,7 @@ def _after_all(result: RunResult) -> tuple[float, float, float] | None:
     lead = lead_finding(result)
     step_ms = best_ms(result)
     if lead is not None and step_ms and lead.claims == "ceiling" and lead.fed_every_ms is None and not lead.ends_the_run:
-        return step_ms - lead.gain_ms, step_ms - lead.gain_ms, step_ms  # it may gain nothing
+        return step_ms - lead.gain_ms, step_ms - lead.gain_ms, step_ms  # The change may gain nothing.
     if lead is None or (ms := lead.predicted_step_ms) is None:
         return None
     return ms, lead.predicted_low_ms or ms, lead.predicted_high_ms or ms

@@ -52,7 +52,7 @@ def main() -> None:
         return
     ways_out = _chosen(choice, offered, names)
     head = st.container(key="compare_head_of_two")
-    head.empty()  # a container without any element has no height
+    head.empty()  # A container without any element has no height.
     if not compare_choice.complete(choice, known, head):
         return
     a, b = ([known[run] for run in side] for side in (choice.a, choice.b))
@@ -208,7 +208,7 @@ def _step(comparison: Comparison) -> None:
         panel.show(chart, "waterfall")
         if step == "profiled" and comparison.disagreement:
             cards.caution(fmt.spaced(comparison.disagreement))
-        if step != steps[0]:  # the page shows the bars of the first one at its top
+        if step != steps[0]:  # The page shows the bars of the first one at its top.
             panel.show(waterfall.two_steps(bars, names, step_parts.idle_title(bars, step), dark=frame.is_dark()), "two-steps")
     else:
         cards.empty_state(*step_parts.undivided(comparison))
@@ -269,7 +269,7 @@ def _findings(comparison: Comparison) -> None:
 def _audit(comparison: Comparison) -> None:
     if rows := audit.pair_rows(comparison):
         cards.title("How well each run uses its GPU")
-        shown = 3 if comparison.unrelated else 4  # a difference between two models is not a change
+        shown = 3 if comparison.unrelated else 4  # A difference between two models is not a change.
         cards.table(
             (audit.TITLE, *words.names(comparison), "Change")[:shown], [row[:shown] for row in rows], "The audit of both runs"
         )

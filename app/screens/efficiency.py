@@ -57,7 +57,7 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
         cards.empty_state(missing, "MFU is the FLOPs of a step ÷ its time ÷ the GPU's dense 16-bit peak.", code, "python")
         return
     head = st.container(key="efficiency_head", gap="small")
-    head.empty()  # a container without any element has no height
+    head.empty()  # A container without any element has no height.
     chosen = basis.switch(rank)
     metrics = basis.metrics(rank, chosen)
     parts = words.peak_parts(rank, metrics, chosen if chosen in columns_of(rank) else columns_of(rank)[0])
@@ -173,7 +173,7 @@ def _without_tensor_cores(rank: RankResult) -> None:
         for row in shown.to_dict("records")
     ]
     heads = ("Operator", "Input shapes", f"{head}, {per}", *(["Why"] if several else []))
-    with st.expander("Their times") if hardly else st.container():  # the list is folded if little is wrong
+    with st.expander("Their times") if hardly else st.container():  # The list is folded if little is wrong.
         cards.table(heads, cells, "Products, convolutions and attention by time")
         if (len(missed) or len(rows)) > MAX_OPERATORS:
             cards.small(f"The {len(shown)} longest of {len(missed) or len(rows)}; the CSV has all.")

@@ -44,8 +44,8 @@ def main() -> None:
         return
     if current_result.untrusted(result, rank):
         return
-    answer = st.container(key="idle_head", gap="small")  # shown above the switch on which it depends
-    answer.empty()  # a container without any element has no height
+    answer = st.container(key="idle_head", gap="small")  # The answer is above the switch on which it depends.
+    answer.empty()  # A container without any element has no height.
     chosen = basis.switch(rank)
     column = chosen if chosen in columns_of(rank) else columns_of(rank)[0]
     step = answer_of(result, rank)
@@ -81,7 +81,7 @@ def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | No
     if first is None:
         first_change.show(result)
         return
-    outside = first.owner == OUTSIDE_PROFILE  # the finding about this time gives the advice
+    outside = first.owner == OUTSIDE_PROFILE  # The finding about this time gives the advice.
     about = [
         (number, finding)
         for number, finding in findings.advised_findings(result)
@@ -221,7 +221,7 @@ def _pieces(rank: RankResult, causes: dict[str, str], advice: set[str]) -> None:
         if isinstance(row["evidence"], str):
             cards.text(cause_words.place(row["evidence"]))
         known = {c: row[c] for c in CAUSE_LOCATIONS if isinstance(row[c], str) and row[c]}
-        if known.get("operator", "") in str(row["evidence"]):  # the sentence above names it
+        if known.get("operator", "") in str(row["evidence"]):  # The sentence above names it.
             known.pop("operator", None)
         if facts := [f"{CAUSE_LOCATIONS[c]}: {_short(c, name)}" for c, name in known.items()]:
             cards.small(" · ".join(fmt.clean(cause_words.place(fact), 160) for fact in facts))

@@ -61,7 +61,7 @@ def _chosen_session(here: list[SessionInfo]) -> SessionInfo | None:
     if in_address:
         return next(info for info in here if info.id == in_address)
     if here and here[0].live(time.time()):
-        st.query_params["session"] = here[0].id  # so that the viewer can copy the address
+        st.query_params["session"] = here[0].id  # The viewer can then copy the address.
         return here[0]
     return here[0] if here else None
 
@@ -137,7 +137,7 @@ def _label(info: SessionInfo) -> str:
 
 def _picture(session_id: str, was_live: bool, here: list[tuple[str, str]]) -> None:
     """Draw the current state of the session; runs again each second while the session is live."""
-    if st.query_params.get("session", session_id) != session_id:  # the viewer chose another session
+    if st.query_params.get("session", session_id) != session_id:  # The viewer chose another session.
         st.rerun(scope="app")
     session = live_sessions().get(session_id)
     info = session_info(settings().data.live / session_id)

@@ -119,7 +119,7 @@ def browser_of(listed: ListedSession) -> str:
 
 
 def _time_since(seconds: float) -> str:
-    if seconds < 6 * MINUTE:  # sessions store their last use only every five minutes
+    if seconds < 6 * MINUTE:  # Sessions store their last use only every five minutes.
         return "in the last minutes"
     unit, name = next((each for each in ((DAY, "day"), (HOUR, "hour")) if seconds >= each[0]), (MINUTE, "minute"))
     return f"{fmt.many(int(seconds / unit), name)} ago"

@@ -239,7 +239,7 @@ def _in_use(result: RunResult, unknown: str) -> None:
     chart = lanes(
         telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.is_dark(), quantities=[MEMORY], height=170
     )
-    if total:  # the room above the line is the memory that stays free
+    if total:  # The room above the line is the memory that stays free.
         chart.figure.update_yaxes(range=[0, total / 2**30])
     panel.show(chart, "memory-in-use")
 

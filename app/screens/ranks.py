@@ -18,7 +18,7 @@ from sawtooth.app.words import run as words
 from sawtooth.app.words.headline import about_now
 
 MAX_BARS = 16  # Ranks drawn side by side; of more ranks, only the most important are drawn.
-MIN_SHOWN_GAIN_MS = 0.0005  # ms: a smaller gain would be shown as 0
+MIN_SHOWN_GAIN_MS = 0.0005  # In ms. A smaller gain would be shown as 0.
 MAX_NAMED = 32  # Late ranks that a line lists.
 INGEST = "sawtooth ingest rank*.trace.json.gz"
 STRAGGLER_COLUMNS = ("Late rank", "Host", "Cause", "Longer than its peers", "A step gains")
@@ -39,10 +39,10 @@ def main() -> None:
     first_change.show(result)
     of_many = communication.job_ranks is not None
     other = rank_panels.late_in_the_profile(result, communication)
-    if other is not None:  # the map contradicts the headline, so the bars of the run come first
+    if other is not None:  # The map contradicts the headline, so the bars of the run come first.
         _side_by_side(result, communication, in_profile=True)
         cards.caution(other)
-    if len(communication.rows) or communication.heat is not None:  # representatives may have no common collective
+    if len(communication.rows) or communication.heat is not None:  # Representatives may have no common collective.
         rank_panels.heat(result, communication)
     for note in communication.notes if len(communication.rows) or communication.unmatched else ():
         cards.small(note)
@@ -108,7 +108,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
     """Return the headline (which rank delays the job and why), and a line with the gain and the remedy."""
     finding = next((f for f in result.findings if "late_rank" in f.explains.topics), None)
     if not communication.stragglers:
-        if finding is not None:  # a rank is late only in the profile, which the map below shows
+        if finding is not None:  # A rank is late only in the profile, which the map below shows.
             return f"{finding.title}.", finding.fix
         return _no_straggler(result, communication), _of_pipeline(result) if communication.schedule is not None else None
     late = communication.stragglers[0]

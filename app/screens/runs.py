@@ -164,7 +164,7 @@ def _watch() -> None:
     repeated = [job for job in active if job.analyses]
     for job in active if len(repeated) == 1 else [job for job in active if not job.analyses]:
         _running_job(job)
-    if len(repeated) > 1:  # this happens after an upgrade
+    if len(repeated) > 1:  # This happens after an upgrade.
         cards.small(f"{len(repeated)} runs are being analysed. The list shows each answer when it is known.")
     for job in [j for j in everything if not j.active and (j.stage == "failed" or _is_own(j))][:FAILED_SHOWN]:
         _finished_job(job)

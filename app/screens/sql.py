@@ -28,7 +28,7 @@ CACHED_RESULTS = 12  # Cached answers, a few MB each, so that sorting and reload
 def main() -> None:
     """Show the page."""
     manifest = frame.current_run()
-    result = current_result.run_result(manifest)  # creates the tables of the derived file
+    result = current_result.run_result(manifest)  # This call creates the tables of the derived file.
     tables = {column.table for column in columns()}
     cards.headline(
         f"Query the {len(tables)} tables of this run",
@@ -80,7 +80,7 @@ def _take_from_address() -> None:
     if linked is not None and linked != st.session_state.get("sql_linked"):
         st.session_state["sql_linked"] = linked
         st.session_state["sql_text"] = linked[:MAX_SQL_CHARACTERS]
-        st.session_state.pop("sql_to_run", None)  # a query of another person must not run before the viewer has read it
+        st.session_state.pop("sql_to_run", None)  # A query of another person must not run before the viewer has read it.
 
 
 def _begin_with_an_example(chosen: RecordingRef) -> None:
@@ -157,7 +157,7 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
     try:
         result = answer(str(frame.data_folder().root), chosen.id, causes, query)
     except SawtoothError as error:
-        message, marked, place = str(error).partition("LINE ")  # DuckDB repeats the query there, with a sign below the place
+        message, marked, place = str(error).partition("LINE ")  # DuckDB repeats the query there, with a sign below the place.
         cards.problem(
             "This query failed",
             f"{message.strip()} {f'It is in line {place.partition(chr(58))[0]}.' if marked else ''}".strip(),

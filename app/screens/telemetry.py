@@ -38,7 +38,7 @@ def main() -> None:
         attach_telemetry.choose(manifest)
         return
     result = current_result.run_result()
-    answer = st.container()  # shown above the choice of the device, on which it depends
+    answer = st.container()  # The answer is above the choice of the device, on which it depends.
     chosen = _chosen_device(result)
     if chosen is None and result.telemetry.host is not None:
         cards.headline("Only the host was sampled, no GPU.")

@@ -81,7 +81,7 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
         cards.headline(f"No GPU work was recorded: what the host does in {length}.")
         return
     if not rank.ledger:
-        cards.headline(UNTRUSTED)  # a caution above the headline gives the reason
+        cards.headline(UNTRUSTED)  # A caution above the headline gives the reason.
         return
     answer = answer_of(result, rank)
     if view == whole and answer is not None:
@@ -149,7 +149,7 @@ def _separate_telemetry(result: RunResult, rank: RankResult | None, whole: Timel
 
 
 def _in_view(result: RunResult, rank: RankResult | None, recording_id: str, view: TimelineSpan) -> None:
-    if rank is None:  # without GPU work, only the host is shown
+    if rank is None:  # Without GPU work, only the host is shown.
         if timeline_picture.drawn():
             _host_in_view(rank, recording_id, view)
         return
@@ -157,7 +157,7 @@ def _in_view(result: RunResult, rank: RankResult | None, recording_id: str, view
         ["GPU operations in view", "Lost time in view", "Host in view"], on_change="rerun", key="in_view", bind="query-params"
     )
     if not timeline_picture.drawn():
-        return  # only now, because Streamlit removes an address parameter whose element (here the tabs) was not shown
+        return  # Return only now. Streamlit removes an address parameter if its element (here the tabs) was not shown.
     span = (view.start_ns, view.end_ns)
     if gpu.open:
         with gpu:
@@ -228,7 +228,7 @@ def _list(
         return
     if "name" in rows:
         rest = {column: heading for column, heading in columns.items() if column != "name"}
-        columns = {"short": columns["name"], **rest}  # the CSV and the timeline have the full name
+        columns = {"short": columns["name"], **rest}  # The CSV and the timeline have the full name.
         rows = rows.assign(short=distinct_names(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
     for column in ("kind", "cause"):
         if column in rows:

@@ -56,7 +56,7 @@ def main() -> None:
 
 def _without_answer(result: RunResult, check: FailedCheck) -> None:
     """Show what is known, what is not known, and what to do after a check withdrew the answer."""
-    known = [  # without bounds and assumed values: of a few records, "busy ≥ 0.05 %" says nothing
+    known = [  # Leave out bounds and assumed values. For a few records, "busy ≥ 0.05 %" says nothing.
         f"{METRICS[key].label}: {fmt.reading(key, each)}"
         for key, each in result.metrics.items()
         if each.value is not None and each.bound is None and each.trust == "ok"
@@ -82,7 +82,7 @@ def _findings(result: RunResult, stairs: Staircase | None) -> None:
     drawn = [finding for _, finding in advice.numbered(result) if stairs is not None and finding.rule in stairs.changes]
     if (
         drawn and stairs is not None and (limit := first_without_bar(stairs, result)) is not None
-    ):  # the headline's change has no bar
+    ):  # Show the headline's change first if it has no bar.
         findings.show_finding(next(number for number, finding in advice.numbered(result) if finding is limit), limit, result)
         drawn.append(limit)
     if drawn or headline.healthy(result) is not None:
@@ -106,7 +106,7 @@ def _why(result: RunResult, stairs: Staircase | None) -> None:
         findings.not_checked(result)
         return
     rank, verdict = result.lead, judge(result.lead)
-    if not len(rank.counted) and not findings.advised_findings(result):  # otherwise a finding says how to mark steps
+    if not len(rank.counted) and not findings.advised_findings(result):  # Otherwise a finding says how to mark steps.
         code = (
             'with torch.cuda.nvtx.range("step"):\n    train(batch)'
             if rank.trace.by_nsight

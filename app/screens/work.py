@@ -76,7 +76,7 @@ def main() -> None:
 @st.fragment
 def _page(result: RunResult, rank: RankResult) -> None:
     head = st.container(gap="small", key="work_head")
-    head.empty()  # a container without any element has no height
+    head.empty()  # A container without any element has no height.
     with st.container(horizontal=True, vertical_alignment="bottom", key="work_controls"):
         chosen = controls.choice("Group by", GROUPS, "by")
         by = _finer_grouping(chosen)

@@ -153,7 +153,7 @@ class AccessMiddleware:
         origin = headers.get("origin")
         if writes and origin is not None and _netloc(origin) != host.lower():
             return LoginRefusal(403, "This request came from another site's page.")
-        is_push = scope["path"].startswith(PUSH_PREFIX)  # a push needs an Authorization header, which no form can send either
+        is_push = scope["path"].startswith(PUSH_PREFIX)  # A push needs an Authorization header, which no form can send either.
         if writes and scope["path"].startswith("/api/") and not is_push and WRITE_HEADER not in headers:
             return LoginRefusal(403, "Requests that write need the header X-Sawtooth: 1.")
         return None

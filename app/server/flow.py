@@ -58,7 +58,7 @@ class Sockets:
     def __init__(self) -> None:
         self._open: Counter[str] = Counter()
         self._opening = TokenBucket(PAGES_PER_SECOND, PAGES_BURST)
-        self._turn = asyncio.Lock()  # waiting messages get it in the order of their arrival
+        self._turn = asyncio.Lock()  # Waiting messages get it in the order of their arrival.
 
     def full(self, peer: str, *, trusted: bool) -> bool:
         """Return whether ``peer`` (an address) may open no further socket."""

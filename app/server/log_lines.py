@@ -17,7 +17,7 @@ class RepeatFilter(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._written: dict[str, tuple[float, int]] = {}  # time of the last line and number of lines since, by text
+        self._written: dict[str, tuple[float, int]] = {}  # By text: time of the last line, and number of lines since.
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether the line is written; the next written line says how many lines were left out."""

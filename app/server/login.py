@@ -230,8 +230,8 @@ def _link_page(code: str, target: str) -> Response:
     """
     page = templates.render("link.html", code=code, target=target)
     headers = {
-        "content-security-policy": content_security_policy(page),  # allows the page's own script
-        "referrer-policy": "same-origin",  # with "no-referrer", the form's origin would be "null"
+        "content-security-policy": content_security_policy(page),  # This policy allows the page's own script.
+        "referrer-policy": "same-origin",  # With "no-referrer", the form's origin would be "null".
         "cache-control": "no-store",
     }
     return HTMLResponse(page, headers=headers)
@@ -257,7 +257,7 @@ async def _fields(request: Request) -> dict[str, str]:
     """Return the fields of a short form; empty if the form is too long or does not arrive."""
     try:
         body = await whole_body(request, MAX_FORM_BYTES, MAX_FORM_S)
-    except Exception:  # the form was too long or too slow, or the client disconnected
+    except Exception:  # The form was too long or too slow, or the client disconnected.
         return {}
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 

@@ -62,7 +62,7 @@ def started_settings() -> Settings:
     if not options.token and not options.no_token:
         try:
             os.environ["SAWTOOTH_TOKEN"] = stored_token(options.data.root, VIEWERS, "The token")
-        except OSError:  # a full or read-only disk: existing data can still be viewed
+        except OSError:  # The disk is full or read-only. Existing data can still be viewed.
             os.environ["SAWTOOTH_TOKEN"] = secrets.token_urlsafe(24)
         settings.cache_clear()
     return settings()
@@ -72,7 +72,7 @@ def listening_address() -> ServedAddress:
     """Return the address and port on which this server listens."""
     from streamlit import config
 
-    address = config.get_option("server.address") or "0.0.0.0"  # Streamlit's own default if nothing is configured
+    address = config.get_option("server.address") or "0.0.0.0"  # 0.0.0.0 is Streamlit's own default.
     return ServedAddress(address, int(config.get_option("server.port")), bool(config.get_option("server.sslCertFile")))
 
 
@@ -99,7 +99,7 @@ async def lifespan(_app: Any) -> AsyncIterator[None]:
     data = settings().data
     try:
         _prepare(data.create())
-    except OSError as error:  # a full or read-only disk: existing data can still be viewed
+    except OSError as error:  # The disk is full or read-only. Existing data can still be viewed.
         log.warning("the data folder cannot be written (%s), so only existing runs can be shown", error.strerror)
     announce()
     allow_many_files()

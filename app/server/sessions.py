@@ -76,7 +76,7 @@ class Sessions:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._clock = clock
-        self._memory: dict[str, bytes] = {}  # sessions and links that could not be written
+        self._memory: dict[str, bytes] = {}  # Sessions and links that could not be written.
         self._cached: dict[str, tuple[float, Session]] = {}
 
     def link(self, user: int | None = None) -> str:
@@ -206,14 +206,14 @@ class Sessions:
         if self._memory.pop(name, None) is not None:
             return True
         try:
-            (self._folder / name).unlink()  # if two requests use one link, unlink succeeds for only one of them
+            (self._folder / name).unlink()  # If two requests use one link, unlink succeeds for only one of them.
         except OSError:
             return False
         return True
 
     def _remove_oldest(self, prefix: str, max_count: int) -> None:
         """Remove the oldest sessions or links, so that one more does not exceed ``max_count``."""
-        in_memory = [name for name in list(self._memory) if name.startswith(prefix)]  # in the order of their creation
+        in_memory = [name for name in list(self._memory) if name.startswith(prefix)]  # They are in the order of their creation.
         for name in in_memory[: max(0, len(in_memory) - max_count + 1)]:
             self._memory.pop(name, None)
         with contextlib.suppress(OSError):

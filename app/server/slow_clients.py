@@ -86,11 +86,11 @@ def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]
     connections, others = list(connections), {}
     max_wait_s = HEAD_SECONDS if len(connections) < CROWDED_CONNECTIONS else CROWDED_HEAD_SECONDS
     for connection in connections:
-        if not hasattr(connection, "cycle"):  # a WebSocket
+        if not hasattr(connection, "cycle"):  # A WebSocket has no such attribute.
             continue
         if connection.cycle is None or connection.cycle.response_complete:
             last, since = waiting.get(connection, (connection.cycle, now))
-            if last is not connection.cycle:  # the connection was served between two checks
+            if last is not connection.cycle:  # The connection was served between two checks.
                 since = now
             if now - since < max_wait_s:
                 others[connection] = (connection.cycle, since)

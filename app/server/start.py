@@ -78,7 +78,7 @@ def serve(
     command = [sys.executable, "-P", str(SERVER_SCRIPT), str(MAIN), "--server.port", str(port), "--server.address", address]
     if tls is not None:
         command += ["--server.sslCertFile", str(tls[0].absolute()), "--server.sslKeyFile", str(tls[1].absolute())]
-    if sys.platform == "win32":  # exec would detach from the console on Windows
+    if sys.platform == "win32":  # exec would detach from the console on Windows.
         import subprocess
 
         raise SystemExit(subprocess.call(command, env=environment))

@@ -18,7 +18,8 @@ if __name__ == "__main__":
         main(["run", *sys.argv[1:]], prog_name="streamlit", standalone_mode=False)
     except Abort:
         print("Stopped.", file=sys.stderr)
-        atexit._run_exitfuncs()  # Python's normal exit would print leftovers of C++ libraries: "nanobind: leaked 28 instances!"
+        # Python's normal exit would print leftovers of C++ libraries: "nanobind: leaked 28 instances!".
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(STOPPED)

@@ -29,9 +29,9 @@ def stored_token(root: Path, name: str, label: str) -> str:
         draft = root / f".{name}.{secrets.token_hex(4)}"
         fresh = secrets.token_urlsafe(24)
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(f"{fresh}  {_check(fresh)}\n")  # if one of the two spaces is damaged, there are still two words
+            file.write(f"{fresh}  {_check(fresh)}\n")  # If one of the two spaces is damaged, there are still two words.
         try:
-            os.link(draft, path)  # if two servers start at once, both use the token of the first server
+            os.link(draft, path)  # If two servers start at once, both use the token of the first server.
         except OSError:
             if not path.exists():
                 draft.replace(path)

@@ -28,7 +28,7 @@ def _printable(value: Any) -> Any:
 
 def _prose(sentence: str) -> Markup:
     """Return an escaped sentence in which code in backticks is shown as code."""
-    escaped = str(Markup.escape(fmt.spaced(fmt.clean(sentence))))  # a Markup object would escape the inserted tags
+    escaped = str(Markup.escape(fmt.spaced(fmt.clean(sentence))))  # A Markup object would escape the inserted tags.
     return Markup(_QUOTED_CODE.sub(r"<code>\1</code>", escaped))
 
 

@@ -94,7 +94,8 @@ def candidates(result: RunResult, notes: Sequence[Mapping[str, Any]], *, numeric
     """Return the changes by certain gain, then by largest possible gain; changes by hand come last."""
     training = TrainingNotes(notes)
     findings = result.findings
-    if (result.manifest.facts.loader_padding or 0.0) >= MIN_PADDING_SHARE:  # then GROUP_BY_LENGTH is the advice
+    # With so much padding, the advice is GROUP_BY_LENGTH.
+    if (result.manifest.facts.loader_padding or 0.0) >= MIN_PADDING_SHARE:
         findings = [finding for finding in findings if finding.rule != PADDING_RULE]
     all_candidates = [each for finding in findings for each in _candidates_of_finding(finding, result, training)]
     all_candidates += _candidates_without_finding(result, training)
@@ -148,7 +149,7 @@ def _candidates_of_finding(finding: Finding, result: RunResult, training: Traini
             reasons += [(change.slug, values)] if values not in HIDDEN_REASONS else []
             continue
         has_change = True
-        if change.slug == loader.WORKERS and _advised_workers(finding) is None:  # the finding predicts another change
+        if change.slug == loader.WORKERS and _advised_workers(finding) is None:  # The finding predicts another change.
             yield Candidate(change.slug, values, ceiling_ms=finding.gain_ms)
         else:
             yield replace(advice, slug=change.slug, values=values)

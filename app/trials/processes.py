@@ -30,7 +30,7 @@ STOP_SIGNALS = tuple(signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIG
 @contextlib.contextmanager
 def delayed_stop() -> Iterator[None]:
     """Handle a signal to stop only after the block, so that the block can note a process that it starts."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+    if threading.current_thread() is not threading.main_thread():  # Only the main thread gets signals.
         yield
         return
     received: list[int] = []

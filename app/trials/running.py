@@ -200,7 +200,7 @@ class _Watch:
 
     def _is_known(self, step_times: Sequence[float], loop_s: float) -> bool:
         """Return whether the step times (ms) suffice or the time is over; ``loop_s`` includes evaluations."""
-        if _compiles(self._request):  # the first steps compile and record CUDA graphs, even if they are short
+        if _compiles(self._request):  # The first steps compile and record CUDA graphs, even if they are short.
             loop_s -= sum(step_times[: outermost.REPLAYED_AFTER]) / 1e3
             step_times = step_times[outermost.REPLAYED_AFTER :]
         trained_s = sum(step_times) / 1e3 - steps.compiling_s(step_times)

@@ -149,7 +149,7 @@ class TrialSession:
 
     def decide(self) -> None:
         """Set each trial's status by the base runs before and after the trial, and its costs by all base runs."""
-        unprofiled = [base.run for base in self.bases[1:]]  # the costs of the first base run include the profiler's
+        unprofiled = [base.run for base in self.bases[1:]]  # The costs of the first base run include the profiler's.
         for trial in self.trials:
             if trial.run is not None and unprofiled:
                 trial.memory_mib = _excess(trial.run.memory_mib, [run.memory_mib for run in unprofiled])

@@ -89,8 +89,9 @@ def planned(to_try: Sequence[Candidate], session: TrialSession) -> list[str]:
         predicted = f", predicted {_ms(candidate.predicted_ms)}" if candidate.predicted_ms is not None else ""
         result = candidate.change.result if candidate.change is not None else ""
         out.append(f"  {candidate.slug}: {candidate.code.splitlines()[0]} ({result}{predicted})")
-    min_runs = 2 * len(to_try)  # each trial, and the base run after it
-    max_runs = min_runs + (2 if len(set(map(group_of, to_try))) > 1 else 0)  # all kept changes together, and a base run
+    min_runs = 2 * len(to_try)  # A trial needs its own run and a base run after it.
+    # One more trial has all accepted changes, and a base run follows it.
+    max_runs = min_runs + (2 if len(set(map(group_of, to_try))) > 1 else 0)
     min_s, max_s = _run_s(session)
     runs = f"{min_runs} to {max_runs}" if max_runs > min_runs else str(min_runs)
     total = _span(min_runs * min_s, max_runs * max_s)

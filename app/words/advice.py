@@ -297,4 +297,4 @@ def diff(change: CodeChange) -> str:
         same = before[a:b] == after[c:d]
         lines += [f"  {line}" for line in before[a:b]] if same else [f"- {line}" for line in before[a:b]]
         lines += [] if same else [f"+ {line}" for line in after[c:d]]
-    return "\n".join(printable(line, allowed="\t") for line in lines)  # users paste it into a terminal or an editor
+    return "\n".join(printable(line, allowed="\t") for line in lines)  # Users paste it into a terminal or an editor.

@@ -47,7 +47,7 @@ def on_poster(result: RunResult) -> str:
         return headline(result)
     change = first_change(result)
     if change is None and (sentence := _without_steps(result)) is not None and not is_cut_off(result):
-        return sentence.partition(":")[0]  # the line below has the share
+        return sentence.partition(":")[0]  # The line below has the share.
     if change is None or change[0].claims != "gain" or change[0].ends_the_run:
         return headline(result)
     return _headline_with_limits(_whole_action(change[0], result), change[:1], result)
@@ -112,7 +112,7 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
             return headline(result)
         return _reason(included[0], result) if len(included) == 1 else first_line(result)
     if change is not None and "late_rank" in change[0].explains.topics:
-        return f"{change[0].title}."  # where the lead's time goes does not explain why the other ranks wait
+        return f"{change[0].title}."  # The cause of the lead's time does not explain why the other ranks wait.
     if change is not None:
         return _reason(change[0], result)
     if _ends_before_the_gpu(result) or _without_steps(result) is not None:
@@ -127,7 +127,7 @@ def _reason(finding: Finding, result: RunResult) -> str:
     line, verdict = first_line(result), judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or finding.ends_the_run:
         return line
-    if "hidden" in finding.explains.topics and verdict.kind == "unrepresentative":  # the line is about the hidden time
+    if "hidden" in finding.explains.topics and verdict.kind == "unrepresentative":  # The line is about the hidden time.
         return line
     cause = verdict.loss.cause if verdict.kind in ("starved", "loss") and verdict.loss is not None else None
     is_named = explains(verdict, result.findings) is finding and causes.of_finding(finding) is not None

@@ -19,7 +19,7 @@ def gain_text(finding: Finding) -> str:
     if finding.pays_later:
         return "pays only after another change"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
-        if "hidden" in finding.explains.topics and not finding.explains.causes:  # the advice is to record more steps
+        if "hidden" in finding.explains.topics and not finding.explains.causes:  # The advice is to record more steps.
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in no profiled step"
         if finding.action.records_again:
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each profiled step would not be in the recording"

@@ -170,7 +170,7 @@ def lines(
     """
     before_h, after_h = forecast.hours_of(steps or MS_PER_DAY / forecast.before_ms)
     low_ms, high_ms = _range(forecast, change)
-    about_h = about if steps else ""  # a day is exactly 24 h
+    about_h = about if steps else ""  # A day is exactly 24 h.
     hours = f"{about_h}{_hours_change(before_h, after_h)}"
     if low_ms is not None and high_ms is not None and is_wide(low_ms, high_ms):
         hours_per_ms = before_h / forecast.before_ms
@@ -222,7 +222,7 @@ def larger_batches(evidence: Sequence[Mapping[str, Any]]) -> tuple[str, list[str
         title = "A larger batch fits: the host determines the time of its step"
     elif rate < MIN_BATCH_GAIN:
         title = "A larger batch fits but hardly helps: this batch keeps the GPU busy"
-    elif rate * best["step_ms"] <= best["high_ms"]:  # at the upper end of the interval there is no gain
+    elif rate * best["step_ms"] <= best["high_ms"]:  # At the upper end of the interval there is no gain.
         title = f"A larger batch fits and may help: ≈\u00a0{fmt.factor(rate)} the samples per second"
     else:
         title = f"A larger batch fits and helps: ≈\u00a0{fmt.factor(rate)} the samples per second"

@@ -102,7 +102,8 @@ def with_avoidable(stairs: Staircase, result: RunResult) -> Staircase:
     Otherwise a loss inside busy time, such as products in FP32, would have the colour of useful work.
     """
     first = first_gain(stairs, first_choice(stairs, result))
-    if not first or any(owner == AFTER for owner, *_ in stairs.choices[first].parts):  # the parts after it are not known
+    # The parts after this choice are not known.
+    if not first or any(owner == AFTER for owner, *_ in stairs.choices[first].parts):
         return stairs
     compute_after = _compute(stairs.choices[first])
     avoided_ms = sum(max(ms - compute_after.get(owner, 0.0), 0.0) for owner, ms in _compute(stairs.now).items())

@@ -106,7 +106,7 @@ def most_lost(
     Only the ``counted`` steps have causes, so the remark names them if the range is longer. ``names`` are the names that the first
     change gives to causes.
     """
-    sums: dict[tuple[str, str | None], list[float]] = {}  # ms and ms of transfers, by owner and cause
+    sums: dict[tuple[str, str | None], list[float]] = {}  # By owner and cause: ms, and ms of transfers.
     owners: dict[str, str] = {}
     for owner, cause, ms in facts.lost:
         owner_of_cause = owners.setdefault(cause, owner) if is_explained(cause) else owner

@@ -202,7 +202,8 @@ def _worker_info() -> Any:
 
 
 def _timed_fetch(fetch: Callable[[Any, Any], Any], watchers: list[BatchTimes]) -> Callable[[Any, Any], Any]:
-    epochs: Counter[tuple[int, str]] = Counter()  # by process and dataset; a forked process inherits its parent's counts
+    # By process and dataset, because a forked process inherits its parent's counts.
+    epochs: Counter[tuple[int, str]] = Counter()
     padding = _Padding()
 
     def timed_fetch(self: Any, indices: Any) -> Any:

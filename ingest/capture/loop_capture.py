@@ -70,8 +70,8 @@ class Capture:
         self._between_steps = BetweenSteps()
         self._loader_waits = LoaderWaits()
         self._read_phase, self._read_wait = self._between_steps.phase_reader(), self._loader_waits.wait_reader()
-        self._interruptions = 0  # number of profiles that another profiler interrupted
-        self._undisturbed = True  # False if an evaluation or a checkpoint came between the timed steps
+        self._interruptions = 0  # Number of profiles that another profiler interrupted.
+        self._undisturbed = True  # False if an evaluation or a checkpoint came between the timed steps.
 
     def __enter__(self) -> Capture:
         with self._quietly("the capture could not begin"):

@@ -76,7 +76,7 @@ def profile(
         "notes": notes,
         "tags": tags,
         "settings": {str(k): str(v) for k, v in (settings or {}).items()},
-        "facts": {k: float(v) for k, v in facts.items() if v},  # 0 means unknown
+        "facts": {k: float(v) for k, v in facts.items() if v},  # A value of 0 means unknown.
     }
     plan = Plan(skip, seconds, warmup, active).for_loop(steps)
     return Capture(target, run, plan=plan, sampler=sampler, options=options, time_batches=time_batches)

@@ -62,7 +62,7 @@ def decode(data: bytes) -> Any:
             decoder.apply(opcode.name, argument)
     except SourceError:
         raise
-    except Exception as error:  # pickletools raises ValueError, UnicodeError, IndexError, … for bytes that are not a pickle
+    except Exception as error:  # pickletools raises ValueError, UnicodeError, IndexError, … for bytes that are not a pickle.
         raise _damage_error() from error
     raise _damage_error()
 

@@ -70,7 +70,7 @@ class _Entry(msgspec.Struct):
 
 @dataclass(frozen=True)
 class _Event:
-    kind: str  # graph_break, recompile, compile or compile_backward
+    kind: str  # One of graph_break, recompile, compile and compile_backward.
     compile_id: str | None
     time_ns: int | None
     dur_ns: int | None = None
@@ -132,7 +132,7 @@ def _events(log_lines: Iterable[bytes], skipped: list[bytes], rank: list[int]) -
     payload: list[bytes] = []
     now: int | None = None
     count = 0
-    for line in chain(log_lines, [b"V"]):  # the added line ends the last entry
+    for line in chain(log_lines, [b"V"]):  # The added line ends the last entry.
         if line.startswith(b"\t"):
             if clock := CLOCK.match(line):
                 now = int(clock[1]) * 1000

@@ -120,11 +120,11 @@ def _pin_s(folder: Path, training: int | None = None) -> float:
     this work takes as long as the pinning. It is measured by the shortest times between batches. These times may include waiting, so at
     most the pinning time is counted.
     """
-    rows: list[list[int]] = []  # ns of pinning, and in newer files ns since the end of the previous pinning
+    rows: list[list[int]] = []  # Time of pinning in ns. In newer files also the time since the end of the previous pinning.
     own = folder / f"pins-{training}.txt"
     for path in [own] if own.exists() else folder.glob("pins-*.txt"):
         with contextlib.suppress(OSError, ValueError):
-            lines = path.read_text().split("\n")[1:-1]  # without the first batch and the unfinished last line
+            lines = path.read_text().split("\n")[1:-1]  # Leave out the first batch and the unfinished last line.
             rows += [[int(part) for part in line.split()] for line in lines]
     if len(rows) < MIN_BATCHES:
         return 0.0

@@ -20,7 +20,7 @@ def code_location(function: Any) -> str | None:
     while isinstance(function, functools.partial):
         function = function.func
     function = getattr(function, "__func__", function)
-    if not hasattr(function, "__code__"):  # an object whose class defines __call__
+    if not hasattr(function, "__code__"):  # The function is an object, and its class defines __call__.
         function = getattr(type(function), "__call__", None)  # noqa: B004
     code = getattr(function, "__code__", None)
     if code is None:

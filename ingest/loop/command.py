@@ -78,7 +78,8 @@ def arguments_of(command: Sequence[str]) -> dict[str, str]:
     Words without a flag are joined under the key POSITIONAL.
     """
     _, index, is_module = _program_at(command)
-    launcher_arguments = command[1 : index - 1 if is_module else index]  # without the -m before a module
+    # The -m before a module is not an argument of the launcher.
+    launcher_arguments = command[1 : index - 1 if is_module else index]
     return _by_flag(launcher_arguments) | _by_flag(command[index + 1 :])
 
 

@@ -24,8 +24,8 @@ RECENT_GAPS = 4  # The longest of this many recent gaps counts, so the order of 
 class _StepOrder:
     """The times of one optimizer's steps, counted in steps of all optimizers."""
 
-    last: int  # the number of the optimizer's last step
-    gap: int = 0  # the longest recent distance between two steps of the optimizer
+    last: int  # The number of the optimizer's last step.
+    gap: int = 0  # The longest recent distance between two steps of the optimizer.
     gaps: deque[int] = field(default_factory=lambda: deque(maxlen=RECENT_GAPS))
 
     def steps(self, now: int) -> None:

@@ -18,7 +18,7 @@ Source = Literal[
     "mlflow",
     "nsight_systems",
     "cuspy",
-    "table",  # titles of CSV tables of any tool, in the plain form of sawtooth.ingest.telemetry.headers
+    "table",  # Titles of CSV tables of any tool, in the plain form of sawtooth.ingest.telemetry.headers.
     "gpustat",
 ]
 Names = Mapping[str, float]  # A source's name of the quantity → the factor from its unit to the column's unit.
@@ -38,7 +38,7 @@ class ValueRange:
 
 # In a short window, a share can be slightly above 100 %, because its two counters use different clocks. More than 110 % is not a measurement.
 PERCENT = ValueRange(0, 110)
-MEMORY = ValueRange(0, 2.0**44)  # 16 TiB, about fifty times the largest GPU; DCGM's blank values, in MiB, are larger
+MEMORY = ValueRange(0, 2.0**44)  # 16 TiB is about fifty times the largest GPU. DCGM's blank values are larger.
 TEMPERATURE = ValueRange(0, 150)  # In °C. GPUs switch off near 100 °C.
 POWER = ValueRange(0, 10_000)  # A board of several GPUs draws 3 kW. A value in milliwatts is larger.
 ENERGY = ValueRange(0, 1e12)  # In joules. This is 1 kW over thirty years.

@@ -19,7 +19,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.schema import DataFolder
 
-NS_PER_SECOND = 1_000_000_000  # ns per second
+NS_PER_SECOND = 1_000_000_000
 MAX_OFFSET_S = 200 * 366 * 86_400  # An offset of more than 200 years is a mistake.
 _UNIX = re.compile(r"\d{9,11}(?:\.\d+)?")
 _OFFSET = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")

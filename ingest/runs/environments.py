@@ -78,7 +78,7 @@ class _Body:
     """
 
     def __init__(self, unit: int, quotes: bytes) -> None:
-        self.unread = b""  # backslashes at the end of a piece, which belong to the start of the next piece
+        self.unread = b""  # Backslashes at the end of a piece, which belong to the start of the next piece.
         self._unit = unit
         self._quotes = quotes
         self._depth = 1

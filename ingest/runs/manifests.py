@@ -49,7 +49,7 @@ def register_run(
             notes=notes or manifest.notes,
             tags=list(dict.fromkeys([*manifest.tags, *(tags or [])])),
             settings={**manifest.settings, **(settings or {})},
-            facts=manifest.facts if facts is None else facts,  # a Struct is true even if it is empty
+            facts=manifest.facts if facts is None else facts,  # A Struct is true even if it is empty.
             batches=batches or manifest.batches,
             command=command or manifest.command,
             bundled=False,  # An example that the user ingests becomes the user's run.

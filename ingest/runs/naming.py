@@ -18,7 +18,7 @@ GENERIC_NAME = re.compile(  # Common names of traces and their folders from scri
     r"(?:(?:chrome|torch|pytorch|kineto|gpu|my|nsys)[_-]?)?(?:trace|profile|prof|profiler|profiling|marks|nvml|telemetry|report|output|out|log|tb"
     r"|tmp|temp|data|result|plugin|download|desktop|home|mnt|src|code|work|workspace|app|tensorboard)s?(?:[_-]?(?:rank|worker)?[_-]?\d*)"
     r"|(?:rank|worker|gpu|node|step)?[_-]?\d+|tmp\w{8}|\.*"
-    r"|runs?|.*[._]\d{10,}",  # torch's default name: the host, the process and the time
+    r"|runs?|.*[._]\d{10,}",  # torch's default name has the host, the process and the time.
     re.I,
 )
 RANK_IN_NAME = re.compile(r"rank[-_.]?(\d{1,7})", re.I)

@@ -158,7 +158,7 @@ def _proposed_ids(folder: DataFolder, run_id: str) -> set[str]:
 def _stored_proposal(folder: DataFolder, run_id: str) -> Proposal | None:
     try:
         proposal = from_json(without_checksum(folder.proposal_file(run_id).read_bytes()), Proposal)
-    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors
+    except (OSError, ValueError, RecursionError):  # msgspec's errors are ValueErrors.
         return None
     return proposal if proposal.run_id == run_id else None
 

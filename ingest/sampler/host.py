@@ -41,7 +41,7 @@ class HostReader:
         self._due_ns = 0
         self._last_ns: int | None = None
         self._totals: dict[str, float] = {}
-        self._processes: dict[int, tuple[Any, float]] = {}  # the psutil process and the CPU seconds it had used, by PID
+        self._processes: dict[int, tuple[Any, float]] = {}  # The psutil process and the CPU seconds it had used, by PID.
         self._search_ns = 0
         self._workers: list[int] = []
         self._descendants: frozenset[int] = frozenset()

@@ -23,7 +23,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-o",
         "--output",
-        "--out",  # the older name
+        "--out",  # The option's older name.
         dest="out",
         type=Path,
         default=None,

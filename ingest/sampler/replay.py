@@ -75,7 +75,7 @@ def _read_plain(path: Path) -> ReplayedRecording:
         try:
             row = json.loads(line)
         except ValueError:
-            continue  # an incomplete last line
+            continue  # The last line is incomplete.
         if not isinstance(row, dict):
             continue
         if row.get("meta"):
@@ -116,7 +116,7 @@ _KEYS_BY_COLUMN = {column: (key, factor) for key, (column, factor) in PLAIN_KEYS
 def _plain_value(row: dict[str, Any], column: str) -> Any:
     key, factor = _KEYS_BY_COLUMN[column]
     value = row.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # Only NaN differs from itself.
         return None
     return value * factor
 

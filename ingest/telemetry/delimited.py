@@ -57,7 +57,7 @@ def _joined_rows(text: Iterator[str]) -> Iterator[str]:
 
     If a quote is not closed within MAX_LINES_OF_ROW lines, these lines are yielded separately.
     """
-    open_row: list[str] = []  # lines of a row with an open quote
+    open_row: list[str] = []  # Lines of a row with an open quote.
     for line in text:
         if not open_row and '"' not in line:
             yield line

@@ -38,8 +38,8 @@ class DeviceNumbers:
     def __init__(self, header: Header, table: SampleTable, rows: Sequence[Sequence[str]]) -> None:
         self.header, self.table = header, table
         self.position = device_position(header, rows)
-        self.known: dict[tuple[str, ...], int | None] = {}  # the GPU's number, by the cells of (host, GPU, UUID)
-        self.devices: dict[tuple[str, str], int] = {}  # the GPU's number, by (host, UUID or index)
+        self.known: dict[tuple[str, ...], int | None] = {}  # The GPU's number, by the cells of (host, GPU, UUID).
+        self.devices: dict[tuple[str, str], int] = {}  # The GPU's number, by (host, UUID or index).
 
     def numbers(self, rows: Sequence[Sequence[str]], cells_of: Sequence[Sequence[str]]) -> list[int | None]:
         """Return the number of the GPU that each row describes; None for a row that identifies no GPU."""

@@ -156,7 +156,7 @@ def parse_header(line: str) -> Header:
     titles = [cell.strip() for cell in cells(line.lstrip("# "), delimiter)]
     header = Header(delimiter, titles)
     best: dict[tuple[str, int | None], tuple[int, SourceColumn]] = {}
-    xcd_clocks: list[SourceColumn] = []  # the clocks of the dies (XCDs) of an AMD GPU
+    xcd_clocks: list[SourceColumn] = []  # The clocks of the dies (XCDs) of an AMD GPU.
     for position, title in enumerate(titles):
         if len(title) > MAX_TITLE_CHARACTERS:
             continue

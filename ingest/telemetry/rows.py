@@ -14,7 +14,7 @@ from sawtooth.ingest.telemetry.timestamps import Timestamps, with_corrected_days
 from sawtooth.ingest.telemetry.values import CountedTimes
 
 I64 = NDArray[np.int64]
-SECOND_NS = 1_000_000_000  # in ns
+SECOND_NS = 1_000_000_000
 MIN_SET_CLOCK_NS = 946_684_800 * SECOND_NS  # This time is 2000-01-01. A host with an earlier date has not set its clock yet.
 MAX_CLOCK_STEPS = 3  # If times go back more often, the rows are unordered, and no clock was set.
 # The end of summer time sets a local clock back by an hour. SUMMER_TIME_SLACK allows for the time between two samples.
@@ -146,7 +146,7 @@ def repair_times(times: I64, table: SampleTable) -> I64:
 def _move_rows_before_first_date(times: I64, table: SampleTable) -> I64:
     """Move rows from before the host's clock was set to just before the first row with a true date."""
     wrong = times < MIN_SET_CLOCK_NS
-    first = int(wrong.argmin())  # the first row with a true date
+    first = int(wrong.argmin())  # The first row with a true date.
     if not wrong[0] or wrong.all() or wrong[first:].any() or table.clock == "unknown":
         return times
     period = _median_period(times[:first] if first > 2 else times[first:])

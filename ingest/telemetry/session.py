@@ -141,8 +141,8 @@ class SessionClock:
 
     def __init__(self) -> None:
         self.offset_ns: int | None = None
-        self.stepped_ns = 0  # the sum of the clock's steps
-        self.steps = 0  # how often the clock was set
+        self.stepped_ns = 0  # The sum of the clock's steps.
+        self.steps = 0  # Number of times the clock was set.
         self._last_monotonic_ns = 0
 
     def time_ns(self, monotonic_ns: int, wall_ns: int) -> int:

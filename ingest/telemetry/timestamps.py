@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sawtooth.ingest.telemetry.table import SampleTable
 
 EPOCH = date(1970, 1, 1)
-SECOND_NS = 1_000_000_000  # in ns
+SECOND_NS = 1_000_000_000
 DAY_NS = 86_400 * SECOND_NS
 HALF_DAY = DAY_NS // 2
 MIN_CHARACTERS = 10  # A shorter text is no absolute time, because a Unix time in seconds has ten digits.
@@ -43,8 +43,8 @@ class Timestamps:
 
     def __init__(self, table: SampleTable, *, utc: bool = False, unit_s: float = 1.0) -> None:
         self._table = table
-        self._unit_s = unit_s  # the unit, in seconds, of numbers that count from the start of the recording
-        self._utc = utc  # whether times without a zone are UTC
+        self._unit_s = unit_s  # The unit, in seconds, of numbers that count from the start of the recording.
+        self._utc = utc  # Whether times without a zone are UTC.
         # The day that ``ns`` assumed, by (first field, second field, year) of a date.
         self._dates: dict[tuple[int, int, int], int] = {}
         self._separator = ""

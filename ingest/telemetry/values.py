@@ -44,7 +44,7 @@ def number(cell: str, factor: float = 1.0) -> float | None:
     ``factor`` comes from the unit in the header. A unit in the cell has precedence.
     """
     text = cell.strip()
-    if text.startswith("(") and text.endswith(")"):  # rocm-smi's clocks
+    if text.startswith("(") and text.endswith(")"):  # rocm-smi writes clocks in parentheses.
         text = text[1:-1].strip()
     if text[:2].lower() == "0x":
         try:
@@ -85,7 +85,7 @@ class LocalTimes:
     def __init__(self, table: SampleTable) -> None:
         self._table = table
         self._last: datetime | None = None
-        self._set_back = timedelta(0)  # the sum of the hours by which the clock was set back
+        self._set_back = timedelta(0)  # The sum of the hours by which the clock was set back.
 
     def ns(self, text: str, patterns: Sequence[str]) -> int | None:
         """Return the time of ``text`` by the first of ``patterns`` (strptime) that matches; else None."""

@@ -129,7 +129,7 @@ def _link_nested(*, rows: I64, linked_count: int, start: I64, dur: I64, parent: 
 def _link_overlapping(*, rows: I64, linked_count: int, start: I64, dur: I64, parent: I64, depth: I32, tolerance: int) -> None:
     """Link intervals one by one, by the definition in ``Nesting``."""
     ends = start[rows] + dur[rows]
-    stack: list[tuple[int, int, int]] = []  # (end, row, depth), outermost first
+    stack: list[tuple[int, int, int]] = []  # Entries are (end, row, depth), outermost first.
     for i, (row, begin, end) in enumerate(zip(rows.tolist(), start[rows].tolist(), ends.tolist(), strict=True)):
         while stack and stack[-1][0] <= begin:
             stack.pop()

@@ -32,13 +32,13 @@ class Overruns:
     """Search for operations that end after the next operation of their stream began, slice by slice."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, int], tuple[int, I64]] = {}  # by stream: row and facts of the last operation
+        self._open: dict[tuple[int, int], tuple[int, I64]] = {}  # By stream: row and facts of the last operation.
         self._rows: list[I64] = []
         self._lengths: list[I64] = []
-        self._pairs: list[I64] = []  # for each row, the pair of kernels if the overlap may be legal, else -1
+        self._pairs: list[I64] = []  # For each row, the pair of kernels if the overlap may be legal, else -1.
         # Rows of graphs that end after the next launch began, and their correct durations.
         self._graph_rows: list[tuple[I64, I64]] = []
-        self._followed, self._overlapped = Counter[int](), Counter[int]()  # by pair of kernels
+        self._followed, self._overlapped = Counter[int](), Counter[int]()  # Counts, by pair of kernels.
         self._checked_rows = 0
 
     def add(self, gpu: Columns, mask: NDArray[np.bool_]) -> None:
@@ -124,7 +124,7 @@ def _rows_beyond_graph(
     start, end = facts[0][order], facts[1][order]
     in_graph = np.append(with_next, False) | np.append(False, with_next)
     segment = np.append(0, np.cumsum(~same))
-    last = np.append(np.flatnonzero(same & ~with_next), len(order) - 1)  # the last row of each launch, and of everything
+    last = np.append(np.flatnonzero(same & ~with_next), len(order) - 1)  # The last row of each launch, and the last row of all.
     last_of_launch = last[np.searchsorted(last, np.arange(len(order)))]
     following = np.minimum(last_of_launch + 1, len(order) - 1)
     wrong = in_graph & (segment[following] == segment) & (following > last_of_launch)

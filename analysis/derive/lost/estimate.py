@@ -213,7 +213,7 @@ def replayed_timeline(
     index = index[np.argsort(host.start[index], kind="stable")]
     start, end = host.start[index], host.end[index]
     knots = np.unique(np.concatenate([timeline.start[(timeline.start > start[0]) & (timeline.start < end[-1])], start, end]))
-    cell_node = np.searchsorted(start, knots, side="right")  # cells before start[k] and after end[k − 1] belong to gap k
+    cell_node = np.searchsorted(start, knots, side="right")  # Cells before start[k] and after end[k − 1] belong to gap k.
     length = np.diff(knots).astype(np.float64)
     in_gap = knots[:-1] >= np.maximum.accumulate(end)[np.maximum(cell_node[:-1] - 1, 0)]
     cause = timeline.cause[np.clip(np.searchsorted(timeline.start, knots[:-1], side="right") - 1, 0, len(timeline.cause) - 1)]

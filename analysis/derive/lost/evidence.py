@@ -74,7 +74,7 @@ def _confidence(events: TraceEvents, facts: HostFacts, schedule: Schedule, piece
     high, medium = CONFIDENCES.index("high"), CONFIDENCES.index("medium")
     level = np.where(linked, high, medium).astype(np.int8)
     if matches_of(events.names, SYSTEM_CALL)[facts.python_name].all():
-        level[cause == CODE["python_host"]] = medium  # without recorded frames, python_host is only the remaining time
+        level[cause == CODE["python_host"]] = medium  # Without recorded frames, python_host is only the remaining time.
     carried = pieces.wait_call >= 0
     is_far = (
         carried

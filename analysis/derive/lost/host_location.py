@@ -43,7 +43,7 @@ def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Piec
     calls, none = events.calls, np.full(len(pieces), -1)
     launch = np.where(pieces.next_op >= 0, events.gpu.call[pieces.next_op], -1) if len(events.gpu) else none
     launch_op = np.where(launch >= 0, calls.cpu_op[launch], -1) if len(calls) else none
-    moment = pieces.host_at + (pieces.end - pieces.start) // 2  # the middle of the piece
+    moment = pieces.host_at + (pieces.end - pieces.start) // 2
     launched = on_gpu & (pieces.cause != CODE["host_sync"])
     if len(calls):
         moment = np.where(launched & (launch >= 0), (calls.start[launch] + calls.end[launch]) // 2, moment)
@@ -61,7 +61,7 @@ def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Piec
     call = np.where(waits, pieces.wait_call, np.where(queued | ((call < 0) & ~fetching), launch, call))
     op = np.where(waits, calls.cpu_op[pieces.wait_call], np.where(queued, launch_op, op)) if len(calls) else op
     call, op = np.where(launched, launch, call), np.where(launched, launch_op, op)
-    op = np.where(fetching, mark, op)  # the loader's annotation, not the later launch that uses the batch
+    op = np.where(fetching, mark, op)  # Use the loader's annotation, not the later launch that uses the batch.
     frame = innermost_interval(
         thread=facts.python_thread, start=facts.python_start, end=facts.python_end, parent=facts.python_parent,
         at_thread=thread, at=moment,
@@ -98,7 +98,7 @@ def _thread_activity(events: TraceEvents, thread: I32, moment: I64) -> _Doing:
     op = _operator_at(events, thread, moment)
     marks = (op >= 0) & (ops.annotation[op] if len(ops) else False)
     mark = np.where(marks, op, -1)
-    op[marks] = -1  # an annotation around operators does not say what the thread does
+    op[marks] = -1  # An annotation around operators does not say what the thread does.
     none = np.full(len(calls), -1, dtype=np.int64)
     call = innermost_interval(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
     return _Doing(op, call, mark)

@@ -61,7 +61,7 @@ def explain(
         ),
     ]
     pieces = Pieces.joined(explained)
-    if not len(events.ops):  # without operators, the host's time between calls may not be Python's
+    if not len(events.ops):  # Without operators, the host's time between calls may not be Python's.
         pieces.cause[pieces.cause == CODE["python_host"]] = CODE["unattributed"]
     by_time = np.lexsort((pieces.start, pieces.gap))
     return merge(_charge_waits(pieces.rows(by_time), schedule.waits, schedule.line, lost.window))
@@ -220,7 +220,7 @@ def _parts_of_waits(pieces: Pieces, rows: I64, started: I64, waits_of_line: I64,
     explains are skipped.
     """
     cut: list[_Charged] = []
-    unused: list[list[int]] = []  # pairs of unused waiting time and the index of the wait
+    unused: list[list[int]] = []  # Pairs of unused waiting time and the index of the wait.
     at = next_wait = 0
     while at < len(rows):
         for wait in waits_of_line[next_wait : started[at]].tolist():

@@ -84,7 +84,7 @@ def sentences(
         "waited": [waited.get(c, 0) for c in call.tolist()],
     }
 
-    numbers: dict[str, int] = {}  # index of each sentence
+    numbers: dict[str, int] = {}  # Index of each sentence.
     of_piece = np.full(len(length), -1, np.int32)
     owners, causes = (table[column].cat.codes.to_numpy(np.int64) for column in ("owner", "cause"))
     pairs = owners * len(CAUSE_KEYS) + causes

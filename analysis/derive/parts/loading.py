@@ -234,7 +234,8 @@ def _indices_of(ids: I64, requested: I64) -> I64:
     if not len(ids):
         return np.full(len(requested), -1, np.int64)
     middle = len(ids) // 2
-    at = np.clip(requested - (ids[middle] - middle), 0, len(ids) - 1)  # the right index if no ids are missing, as usual
+    # This index is right if no ids are missing, which is the usual case.
+    at = np.clip(requested - (ids[middle] - middle), 0, len(ids) - 1)
     absent_places = np.flatnonzero((ids[at] != requested) & (requested >= 0))
     at[absent_places] = np.minimum(np.searchsorted(ids, requested[absent_places]), len(ids) - 1)
     return np.where(ids[at] == requested, at, -1)

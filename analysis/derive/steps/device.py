@@ -110,7 +110,7 @@ def _step_table(
             begins[k] = max(int(host.starts[k]), int(before.max(initial=host.starts[k])))
         else:
             begins[k] = ends[k - 1]
-            if lacks[k - 1] and not lacks[k] and inside.any():  # the previous step's end may be too early
+            if lacks[k - 1] and not lacks[k] and inside.any():  # The previous step's end may be too early.
                 begins[k] = max(int(begins[k]), int(first_start[k]))
         ends[k] = max(int(last_end[k]), int(begins[k]))
     table = pd.DataFrame(

@@ -77,7 +77,7 @@ def _marked_by_profiler(events: TraceEvents, by_name: dict[str, list[int]]) -> H
     if updates is not None:
         return _annotation_steps(events, *updates)
     boundaries = {name: rows for name, rows in by_name.items() if name.startswith(STEP_NAME)}
-    for name, rows in boundaries.items():  # the recorder marks only one loop
+    for name, rows in boundaries.items():  # The recorder marks only one loop.
         return _annotation_steps(events, name, rows)
     return None
 
@@ -111,12 +111,12 @@ def _profiler_steps(events: TraceEvents, rows_of: dict[str, list[int]], updates:
     names = [events.names[events.ops.name[i]] for i in rows]
     numbers = np.array([int(PROFILER_STEP.fullmatch(n)[1]) for n in names])  # type: ignore[index]  # they were chosen by this pattern
     starts, ends = events.ops.start[rows], events.ops.end[rows]
-    ends = np.append(np.minimum(ends[:-1], starts[1:]), ends[-1:])  # a mark without an end would cover the later ones
+    ends = np.append(np.minimum(ends[:-1], starts[1:]), ends[-1:])  # A mark without an end would cover the later ones.
     calls = np.sort(events.calls.start)
     single, other_places = _lost_marks(
         numbers, starts, ends, calls if len(calls) or len(events.gpu) else operator_starts(events, rows)
     )
-    if updates and len(backward_starts(events)):  # without a backward pass, the updates of one step are not known
+    if updates and len(backward_starts(events)):  # Without a backward pass, the updates of one step are not known.
         other_places += joined_marks(starts, ends, events.ops.end[updates], calls)
     if len(single):
         names = np.insert(
@@ -156,7 +156,7 @@ def _annotation_steps(events: TraceEvents, name: str, rows: list[int]) -> HostSt
     ends = np.sort(ends)
     first = min(int(events.ops.start[0]) if len(events.ops) else 0, int(events.calls.start[0]) if len(events.calls) else 0)
     if not name.startswith("Optimizer.") and (ends < events.ops.end[rows]).any():
-        first = int(events.ops.start[rows[0]])  # a range that was never popped has no known end
+        first = int(events.ops.start[rows[0]])  # A range that was never popped has no known end.
     starts = np.concatenate(([min(first, int(ends[0]))], ends[:-1])).astype(np.int64)
     names = [events.names[events.ops.name[i]] for i in rows]
     if name in names or len(set(names)) < len(names):

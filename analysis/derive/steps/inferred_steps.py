@@ -135,7 +135,7 @@ def _is_annotation(events: TraceEvents, op: I64) -> NDArray[np.bool_]:
 def _first_kernel(events: TraceEvents) -> I64:
     """Return, for each runtime call, the name of the first GPU operation that it launched; -1 for none."""
     kernel = np.full(len(events.calls), -1, np.int64)
-    linked = np.flatnonzero(events.gpu.call >= 0)[::-1]  # reversed, so that the first operation is written last
+    linked = np.flatnonzero(events.gpu.call >= 0)[::-1]  # The order is reversed, so that the first operation is written last.
     kernel[events.gpu.call[linked]] = events.gpu.name[linked]
     return kernel
 
@@ -177,7 +177,7 @@ def _periods(tokens: Tokens, first: I64) -> _Periods | None:
     contained = low.sum() / np.minimum(count[:-1].sum(axis=1), count[1:].sum(axis=1)).sum()
     if contained < CONTAINED_FROM or not (low > 0).any():
         return None
-    as_often = (low[low > 0] / high[low > 0]).mean()  # a period of three steps has the same kinds three times as often
+    as_often = (low[low > 0] / high[low > 0]).mean()  # A period of three steps has the same kinds three times as often.
     if not _trains(tokens) and _present(count, 1) < WHOLE_FROM:
         return None
     return _Periods(first, float(contained * as_often) * _present(count, 2) * _present(_counts(tokens, first, tokens.fine), 2))

@@ -23,7 +23,7 @@ from sawtooth.analysis.replay.simulation import I64, ReplayProblem
 # The second are launch calls: CUPTI hooks them, and it also hooks calls that no trace shows. The factors were fitted on 37
 # host-limited profiles, each with a stopwatch, on three kinds of host (MLPs, transformers, CNNs, mixtures of experts,
 # reinforcement learning; eager and compiled). The mean error is 7 %, the worst 26 % where the host itself was steady.
-WRAPPERS = {  # (wrapper, the only operator it calls): the wrapper's own time relative to that of aten::t
+WRAPPERS = {  # By (wrapper, the only operator it calls): the wrapper's own time divided by that of aten::t.
     ("aten::t", "aten::transpose"): 1.0,
     ("aten::transpose", "aten::as_strided"): 1.0,
     ("aten::detach", "detach"): 0.55,

@@ -23,7 +23,7 @@ def queue_depths(ops: DeviceOps, start: I64, end: I64) -> I64:
     depth = np.full(len(start), QUEUE_DEPTH, dtype=np.int64)
     with_node = np.flatnonzero(ops.node >= 0)
     if not len(with_node) or np.bincount(ops.node[with_node]).max() > 1:
-        return depth  # a graph takes one place for all of its operations
+        return depth  # A graph takes one place for all of its operations.
     for rows_of_stream in positions_by(ops.stream[with_node]).values():
         launches = with_node[rows_of_stream]
         node = ops.node[launches]

@@ -79,11 +79,11 @@ def _handed_over(events: TraceEvents, ops: DeviceOps, launched: NDArray[np.bool_
     call = events.gpu.call[ops.op]
     thread = events.calls.thread[call] if len(events.calls) else np.zeros(len(ops), np.int32)
     operators, last_of_operator = _on_several_streams(events, ops, launched & (call >= 0) & ~communicates)
-    caller_streams: dict[int, int] = {}  # by thread: the stream on which it last launched ordinary work
-    last: dict[int, int] = {}  # by stream: the operation for which the next work there must wait
-    before_operator: dict[int, int] = {}  # by operator on several streams: the operation for which its first stream waits
-    launched_by: dict[int, list[int]] = {}  # by operator on several streams: its operations so far
-    reached = set[tuple[int, int]]()  # pairs of operator and stream so far
+    caller_streams: dict[int, int] = {}  # By thread: the stream on which the thread last launched ordinary work.
+    last: dict[int, int] = {}  # By stream: the operation for which the stream's next work must wait.
+    before_operator: dict[int, int] = {}  # By operator on several streams: the operation for which its first stream waits.
+    launched_by: dict[int, list[int]] = {}  # By operator on several streams: its operations so far.
+    reached = set[tuple[int, int]]()  # Pairs of operator and stream so far.
     for i in np.flatnonzero(launched & (call >= 0)).tolist():
         stream, operator = int(ops.stream[i]), int(operators[i])
         caller_stream = caller_streams.get(int(thread[i]), -1)
@@ -121,4 +121,4 @@ def _on_several_streams(events: TraceEvents, ops: DeviceOps, among: NDArray[np.b
     of_pairs = np.unique(np.stack([operators, ops.stream]), axis=1)[0]
     operators[~np.isin(operators, of_pairs[1:][of_pairs[1:] == of_pairs[:-1]])] = -1
     order = np.argsort(ops.fixed_start + ops.dur, kind="stable")
-    return operators, dict(zip(operators[order].tolist(), order.tolist(), strict=True))  # later ends overwrite earlier ones
+    return operators, dict(zip(operators[order].tolist(), order.tolist(), strict=True))  # Later ends overwrite earlier ones.

@@ -214,7 +214,7 @@ def _sync_targets(
         return latest[latest >= 0]
 
     targets: dict[int, I64] = {}
-    last = np.full(len(lines), -1, np.int64)  # by stream: the last operation launched before the call
+    last = np.full(len(lines), -1, np.int64)  # By stream: the last operation launched before the call.
     position = 0
     for at, (n, c) in enumerate(zip(nodes.tolist(), call[nodes].tolist(), strict=True)):
         launched = int(launched_before[at])

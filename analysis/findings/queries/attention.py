@@ -73,7 +73,8 @@ def _copies_operand(dims: Any, operands: set[tuple[int, ...]]) -> bool:
     shape = dims[0] if dims else None
     if isinstance(shape, list) and len(shape) == 3 and all(isinstance(size, int) for size in shape):
         return (shape[0], shape[1], shape[2]) in operands or (shape[0], shape[2], shape[1]) in operands
-    if not isinstance(shape, list) or len(shape) != 4 or any(isinstance(size, list) for size in shape):  # a list of tensors
+    # A list of tensors has no such shape.
+    if not isinstance(shape, list) or len(shape) != 4 or any(isinstance(size, list) for size in shape):
         return False
     batch, first, second, last = shape
     batched_shapes = ((batch * first, second, last), (batch * second, first, last))

@@ -96,7 +96,7 @@ def _stack_trace_share(context: RuleContext, tests: tuple[int, ...]) -> float:
     host = context.whatif.problem.host
     counted = [call for (call,) in context.recording.rows(_CALLS_IN_STEPS, [context.rank.device])]
     in_steps, in_tests = np.isin(host.call, np.array(counted, np.int64)), np.isin(host.call, np.array(tests, np.int64))
-    outside_tests = in_steps & ~in_tests & (host.pred >= 0)  # a call without a predecessor has no measured gap
+    outside_tests = in_steps & ~in_tests & (host.pred >= 0)  # A call without a predecessor has no measured gap.
     host_ns = int((host.gap + host.own)[outside_tests].sum())
     return min(float(extra_ns) / max(host_ns, 1), MAX_TRACE_SHARE)
 

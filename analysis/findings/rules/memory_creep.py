@@ -44,7 +44,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     growth = [after - before for before, after in pairwise(allocated_bytes)]
     if len(rows) < MIN_STEPS or min(growth) < MIN_BYTES or max(growth) > MAX_RATIO * min(growth):
         return
-    growth_per_step = sum(growth) / len(growth)  # bytes
+    growth_per_step = sum(growth) / len(growth)  # In bytes.
     memory = memory_use(context)
     steps_left = (memory[1] - memory[0]) / growth_per_step if memory else None
     end_clause = f": full after about {float(f'{steps_left:.1e}'):,.0f} more steps" if steps_left is not None else ""

@@ -26,7 +26,7 @@ _ON_CPU = (
     "WHERE o.kind = 'annotation' AND n.name LIKE 'gloo:%' ORDER BY o.start_ns"
 )
 
-CpuCollective = tuple[str, int, int]  # name, start and duration in ns
+CpuCollective = tuple[str, int, int]  # Name, start and duration in ns.
 
 
 def cpu_collectives(recording: Recording) -> list[CpuCollective]:

@@ -91,7 +91,7 @@ class _LateArrival:
     """One late rank: how much later than its peers it arrives, and why."""
 
     position: int
-    excess_ms: F64  # by counted step
+    excess_ms: F64  # One value for each counted step.
     reason: str | None
     kernel_ratio: float | None = None
     shared: bool = False  # True if peers can share the excess, such as the work of a larger batch.

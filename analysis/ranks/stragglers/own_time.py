@@ -190,7 +190,7 @@ def _drained_share(problem: ReplayProblem, which: NDArray[np.bool_]) -> F64:
     Only the operations that ``which`` marks count as work. Times are those of the recording.
     """
     host, ops = problem.host, problem.ops
-    ends = np.full(len(host) + 1, NEVER, np.int64)  # by node: the latest end of the operations launched before the node
+    ends = np.full(len(host) + 1, NEVER, np.int64)  # By node: the latest end of the operations launched before the node.
     np.maximum.at(ends, ops.node[which] + 1, (ops.fixed_start + ops.dur)[which])
     earlier_end = np.maximum.accumulate(ends)[:-1]
     previous_end = host.end[np.maximum(host.pred, 0)]

@@ -46,7 +46,7 @@ def split_of(
         early, late = mine[:cut], mine[cut:]
         if len(late) < max(MIN_LATE_RANKS, len(early)):
             continue
-        distance = late.min(axis=0) - early.max(axis=0)  # by step
+        distance = late.min(axis=0) - early.max(axis=0)  # One value for each step.
         spread = max(float(np.ptp(mean[:cut])), float(np.ptp(mean[cut:])))
         scatter = np.median(np.abs(np.concatenate([mean[:cut] - np.median(mean[:cut]), mean[cut:] - np.median(mean[cut:])])))
         least_ms = max(MIN_GAIN_SHARE * step_ms, MIN_GAP_FACTOR * spread, OUTLIER_MADS * MAD_TO_SIGMA * float(scatter))

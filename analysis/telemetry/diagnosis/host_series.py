@@ -30,7 +30,7 @@ class HostSeries:
 
 def load_host(recording: Recording, clock: SampleClock) -> HostSeries | None:
     """Read the host's samples of a telemetry recording; None if there are none."""
-    with contextlib.suppress(duckdb.CatalogException):  # older recordings have no table for the host
+    with contextlib.suppress(duckdb.CatalogException):  # Older recordings have no table for the host.
         table = recording.frame(
             f"SELECT time_ns, {recording.select_list('host_samples', COLUMNS)} FROM host_samples ORDER BY time_ns"
         )

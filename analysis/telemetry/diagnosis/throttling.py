@@ -222,7 +222,7 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
     working = {
         g.device: c for g in gpus if (c := g.mean("clock_sm_mhz", g.at_work)) is not None and g.share(g.at_work) > MIN_SHARE
     }
-    if len(working) - 1 < MIN_PEERS:  # without the GPU itself
+    if len(working) - 1 < MIN_PEERS:  # The GPU itself is not its own peer.
         return
     usual = float(np.median(list(working.values())))
     for gpu in gpus:

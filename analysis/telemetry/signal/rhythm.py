@@ -46,7 +46,7 @@ def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Sig
         if len(times) < MIN_SAMPLES:
             return None
         step = spacing * scale
-        fastest = shortest if scale == 1 else 8 * step  # the previous scale covered faster ones
+        fastest = shortest if scale == 1 else 8 * step  # The previous scale covered faster rhythms.
         rhythm = _at_scale(times, values, step, fastest)
         if rhythm is not None:
             return rhythm
@@ -62,7 +62,7 @@ def explained(times: F64, values: F64, spacing: float, period: float) -> float:
 def _spectrum(times: F64, values: F64, frequencies: F64) -> F64:
     """Return the Lomb-Scargle power of ``values`` at ``frequencies`` (Hz), as a share of the total."""
     from scipy.signal import (
-        lombscargle,  # imported here: scipy.signal takes half a second to load, which every page and command would need
+        lombscargle,  # Imported only here, because scipy.signal takes half a second to load.
     )
 
     power: F64 = lombscargle(times, values, 2 * np.pi * frequencies, normalize=True)

@@ -42,9 +42,9 @@ def counted_period(
     distance = np.diff(rises)
     if len(distance) < MIN_CYCLES or distance.min() < period / 2 or distance.max() > 1.5 * period:
         return None
-    if rises[-1] - rises[0] < times[-1] - times[0] - 3 * period:  # part of the recording has no rise
+    if rises[-1] - rises[0] < times[-1] - times[0] - 3 * period:  # Part of the recording has no rise.
         return None
     count = len(distance)
     scatter = student_t(count - 1, (1 + CONFIDENCE) / 2) * float(distance.std(ddof=1)) / count**0.5
-    ends = NORMAL_90 * spacing / 6**0.5 / count  # two ends, each uniform within one sample
+    ends = NORMAL_90 * spacing / 6**0.5 / count  # Both ends are uniformly distributed within one sample.
     return CountedPeriod(float(distance.mean()), float(np.hypot(scatter, ends)))

@@ -135,7 +135,7 @@ def renewal(values: F64) -> int:
     bounds = np.concatenate([[0], edges, [len(values)]])
     level = values[bounds[:-1]]
     inner = (level > low + 0.1 * (high - low)) & (level < high - 0.1 * (high - low))
-    inner[[0, -1]] = False  # these are cut off by the ends of the recording
+    inner[[0, -1]] = False  # The ends of the recording cut off these two.
     runs = np.diff(bounds)[inner]
     return int(np.median(runs)) if len(runs) >= 5 else 1
 

@@ -39,7 +39,7 @@ MANY_BLOCKS = 6  # From this number of blocks on, their distances need not be re
 # A rhythm's first or last period was cut off if its activity is below this share of the usual period's, or above the inverse share.
 END_PERIOD = 0.5
 SAME_LEVEL = 0.2  # Blocks whose levels differ by less are combined.
-EDGE_NS = 1_000_000_000  # NVML's longest window: samples closer to a start or end describe both sides of it
+EDGE_NS = 1_000_000_000  # NVML's longest window. Samples closer to a start or end describe both sides of it.
 EDGE_SHARE = 0.1  # At most this share of the part is left out at each end.
 CHUNK_NS, CHUNK_SAMPLES, MIN_CHUNKS = 500_000_000, 5, 6  # Parts whose levels are compared.
 MAX_CHUNKS = 1_000_000  # Six days of such parts. A clock that jumps would otherwise need gigabytes.
@@ -173,7 +173,7 @@ def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span
     if len(waits) >= MANY_WAITS:
         usual = float(np.median(idle[waits]))
         work = float(np.median(times[active[waits[1:]]] - times[active[waits[:-1] + 1]]))
-        if work < WORK_FACTOR * usual:  # it works and waits in turn, so the waits belong to the loop
+        if work < WORK_FACTOR * usual:  # The GPU works and waits in turn, so the waits belong to the loop.
             limit = max(limit, PAUSE_FACTOR * usual)
     cuts = np.flatnonzero((idle > limit) | profiled)
     bounds = [0, *(cuts + 1).tolist(), len(active)]
@@ -268,7 +268,7 @@ def _without_odd_levels(times: I64, values: F64, part: SteadyPart) -> SteadyPart
         return part
     start, end, left_out, doubtful = part.start_ns, part.end_ns, list(part.left_out), []
     at = [part.start_ns + span * i // count for i in range(count + 1)]
-    for a, b in places:  # one more chunk on each side, because its samples describe both levels
+    for a, b in places:  # Take one more chunk on each side, because its samples describe both levels.
         if a == 0:
             start = at[min(b + 1, count - 1)]
         elif b == count:

@@ -27,7 +27,7 @@ def show(key: str) -> None:
     """Show the command with a button that copies it; ``key`` distinguishes several of them on a page."""
     options = settings()
     shown = command_to_show(server_address(), options)
-    if not options.token:  # without logins anyone may read the page, so it contains no token to copy
+    if not options.token:  # Without logins anyone may read the page, so it contains no token to copy.
         st.code(shown, language=None)
         return
     component = st.components.v2.component(

@@ -65,7 +65,7 @@ def bars(rows: pd.DataFrame) -> list[str]:
     Streamlit's own bars have one colour, which elsewhere means tensor-core compute.
     """
     largest, dark = float(rows["share"].max()) or 1.0, frame.is_dark()
-    track, length = MUTED.on(dark)[1:], BAR_WIDTH - 20  # the cell's padding
+    track, length = MUTED.on(dark)[1:], BAR_WIDTH - 20  # 20 is the cell's padding.
     return [
         _BAR.format(length, track, OWNERS[owner].on(dark)[1:], max(length * share / largest, 1.0))
         for owner, share in zip(rows["owner"], rows["share"], strict=True)

@@ -68,7 +68,7 @@ def show_finding(number: int, finding: Finding, result: RunResult) -> None:
         with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
             cards.numbered(number, finding.title)
             st.badge(finding.severity, icon=_ICON[finding.severity], color=_COLOUR[finding.severity])
-        if not finding.observed:  # the last paragraph of a finding from samples already contains this sentence
+        if not finding.observed:  # The last paragraph of a finding from samples already contains this sentence.
             cards.small(advice.gain_and_step(result, finding))
         for paragraph in advice.paragraphs(finding):
             cards.paragraph(paragraph)
@@ -194,9 +194,10 @@ def notes(result: RunResult) -> None:
 
 
 def _limiting(result: RunResult) -> list[Diagnostic]:
-    shown = result.withdrawn_by.sentence if result.withdrawn_by is not None else None  # already shown below the headline
+    # This sentence is already below the headline.
+    shown = result.withdrawn_by.sentence if result.withdrawn_by is not None else None
     limiting = [d for d in report_text.limiting_diagnostics(result) if shown is None or not d.sentence.startswith(shown)]
-    return list({(d.severity, d.sentence): d for d in limiting}.values())  # several ranks may have the same one
+    return list({(d.severity, d.sentence): d for d in limiting}.values())  # Several ranks may have the same sentence.
 
 
 def _to_know(diagnostics: list[Diagnostic]) -> str:

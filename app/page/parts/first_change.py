@@ -82,7 +82,7 @@ def show_with(about: Sequence[tuple[int, Finding]], result: RunResult) -> None:
 
     If the run's first change is not among them, it is shown above them, because the screen's numbers suggest something else.
     """
-    with st.container(horizontal=advice.unprofiled_topic(result) is None, gap="medium"):  # a note needs a line of its own
+    with st.container(horizontal=advice.unprofiled_topic(result) is None, gap="medium"):  # A note needs a line of its own.
         if apart := advice.first(result) not in about:
             show(result)
         link_changes(about, result, alone=not apart)

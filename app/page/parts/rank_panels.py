@@ -111,7 +111,7 @@ def position_of(rank: int, result: RunResult, communication: Communication) -> i
     numbers = [each.rank for each in result.ranks]
     if None not in numbers:
         return numbers.index(rank) if rank in numbers else None
-    return rank if communication.job_ranks is None else None  # a trace has no rank number, so the map's numbers are positions
+    return rank if communication.job_ranks is None else None  # A trace has no rank number, so the map's numbers are positions.
 
 
 def _stages(result: RunResult, pipeline: Pipeline | None) -> list[int | None]:

@@ -86,7 +86,7 @@ def last_minute(result: RunResult) -> None:
         return
     telemetry = series.last_seconds(steady(whole, summary), LAST_SECONDS)
     facts = series.facts(telemetry, column)
-    if not facts:  # this quantity is missing in all samples of the last minute
+    if not facts:  # This quantity is missing in all samples of the last minute.
         return
     name = BY_COLUMN[column].label
     known = summary.means.get(column) if summary is not None and telemetry.span == steady(whole, summary).span else None

@@ -82,7 +82,7 @@ def show_other_work(ms: float, step_ms: float | None) -> str:
 
 
 def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:
-    if len(rows) == 1:  # a table with one row of 100 % is not needed
+    if len(rows) == 1:  # A table with one row of 100 % is not needed.
         cards.small(f"{NOUNS[part]}: {fmt.clean(str(rows['name'].iloc[0]), 120)}")
         return
     cards.title(f"{TITLES[part]}: {fmt.count(len(rows))}")

@@ -72,7 +72,7 @@ def changed(comparison: Comparison) -> None:
     """Show each change of the setup, old and new, with its share of the difference."""
     rows = [] if _is_in_title(comparison) else setup_changes.rows(comparison)
     lines = [line for line in (setup_changes.why_none(comparison),) if line]
-    if not intervals.ratios(comparison):  # otherwise the prediction is below the axis
+    if not intervals.ratios(comparison):  # Otherwise the prediction is below the axis.
         lines += [line for line in (setup_changes.tested_prediction(comparison),) if line]
     with st.container(gap="xxsmall"):
         if rows:

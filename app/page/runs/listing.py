@@ -53,7 +53,7 @@ def show(manifests: list[Manifest]) -> None:
     seen: set[str] = set()
     names = distinct_names(frame.data_folder().manifests())
     for number, (name, runs) in enumerate(listing.grouped(ordered[:shown], group, lost_to)):
-        once = [m for m in runs if m.id not in seen]  # show each card only once, because its checkbox has one key
+        once = [m for m in runs if m.id not in seen]  # Show each card only once, because its checkbox has one key.
         seen |= {m.id for m in once}
         if name and once:
             cards.title(f"{name[0].upper()}{name[1:]}: {len(once)} {'run' if len(once) == 1 else 'runs'}")
@@ -73,7 +73,7 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"runs_chosen-{_fold(manifests)}"):
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
-        view = controls.choice("Show as", VIEWS, "show", label_shown=False)  # the parameter `view` names a view of a place
+        view = controls.choice("Show as", VIEWS, "show", label_shown=False)  # The parameter `view` names a view of a place.
     kept = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
     cards_of = {run: card.readings for run, card in kept.items()}
     ordered = listing.ordered(
@@ -160,7 +160,7 @@ def _card(manifest: Manifest, names: Mapping[str, str]) -> None:
         about = known(manifest)
         cards.about(" · ".join(part for part in (about.gpu, _kinds(manifest)) if part), manifest.tags)
         if about.headline:
-            cards.show_bold(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # keep both step times on one line
+            cards.show_bold(about.headline.replace(" → ≈\u00a0", "\u00a0→\u00a0≈\u00a0"))  # Keep both step times on one line.
         if about.parts:
             st.html(_POSTER.narrow(poster_bars.of_shares(about.parts, dark=frame.is_dark()), goes_to(about)))
         cards.numbers(_numbers(about))
@@ -193,7 +193,7 @@ def known(manifest: Manifest, *, at_once: bool = True) -> Card:
         job = jobs().analyse(manifest.id)
     except SawtoothError as error:
         return Card(problem=str(error))
-    except Exception as error:  # one run that cannot be analysed must not hide the cards of the others
+    except Exception as error:  # One run that cannot be analysed must not hide the cards of the others.
         number = frame.log_script_error(error)
         return Card(
             problem=f"Analysing this run failed. This is a bug in Sawtooth; the server's log has the details under number {number}."
@@ -218,7 +218,7 @@ def goes_to(card: Card) -> str:
     computing, losing = sum(shares[owner] for owner in COMPUTE_OWNERS), sum(part for _, _, part in lost)
     if card.lost_to and losing:
         return f"{'mostly' if losing > computing else 'partly'} {card.lost_to}"
-    if computing > losing:  # a share of the compute time, as on the Verdict and on Kernels
+    if computing > losing:  # This share is of the compute time, as on Verdict and Kernels.
         on_tensor_cores = shares[TENSOR_CORES] / computing
         return f"mostly compute, {share(on_tensor_cores) if on_tensor_cores else 'none'} of it on tensor cores"
     owner, cause, part = card.parts[0]

@@ -63,7 +63,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     constant = {
         "group": group == "none", "short_gpu": rows["gpu"].nunique() < 2, "tags": not rows["tags"].any(), "last_change": not rows["last_change"].any(),
     }  # fmt: skip
-    with st.container(key=f"runs_table_of_{len(rows)}_"):  # reserves the height until the table is drawn
+    with st.container(key=f"runs_table_of_{len(rows)}_"):  # This key reserves the height until the table is drawn.
         event: Any = st.dataframe(
             # Digits as on every other screen: one number of decimals for all rows would write 1.07 ms as 1.1.
             panel.in_percent(drawn).style.format({"step_ms": fmt.number, **dict.fromkeys(SHARES, _percent)}, na_rep=""),
@@ -146,7 +146,7 @@ def _row(group: str, manifest: Manifest, card: Card, steps: Mapping[str, float],
         "gain": listing.gain(step_ms, card.after) or "",
         "headline": first_change(card),
         "last_change": changed,
-        "utilization": [v for v in card.utilization if v is not None] or None,  # the line of this column type cannot have gaps
+        "utilization": [v for v in card.utilization if v is not None] or None,  # The line of this column type cannot have gaps.
         "gpu": fmt.clean(card.gpu, 40),
         "short_gpu": listing.short_gpu(fmt.clean(card.gpu, 40)),
         "tags": [fmt.clean(tag, 40) for tag in manifest.tags],

@@ -84,7 +84,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
     return {
         "title": fmt.clean(compare_words.headline(comparison)),
         "under": fmt.clean(setup_changes.tested_prediction(comparison) or compare_words.certainty(comparison)),
-        "before": "",  # the title contains the times
+        "before": "",  # The title contains the times.
         "after": "",
         "times": "",
         "facts": [],
@@ -96,7 +96,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
                 ratio=intervals.stated_ratio(comparison),
             )
         ),
-        "small": [],  # the lines below name the differences
+        "small": [],  # The lines below name the differences.
         "lines": [f"{move.text}  {move.name}" for move in moves[:MAX_LINES]],
         "foot": f"A: {fmt.clean(names[0], 60)} · B: {fmt.clean(names[1], 60)} · Sawtooth",
     }

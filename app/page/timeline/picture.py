@@ -70,7 +70,7 @@ def show(
     component = st.components.v2.component("sawtooth.timeline", html=files["html"], css=files["css"], js=files["js"])
     shown = _tracks(result, rank, recording_id, beside, others)
     key = f"timeline-{recording_id}-{rank.device if rank else 0}"
-    with st.container(key="timeline_picture"):  # reserves the height until the component is drawn
+    with st.container(key="timeline_picture"):  # This key reserves the height until the component is drawn.
         component(
             key=key,
             data=_data(result, rank, shown, telemetry, signal) | {"heat": overview.heat(result, shown) if others else []},

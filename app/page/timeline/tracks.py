@@ -137,7 +137,7 @@ def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
     views.summed(recording_id)
     known, names, backward = views.lanes(recording_id, rank.device if rank else 0)
     shown: list[dict[str, Any]] = []
-    if rank is not None and rank.ledger:  # a rank without a ledger has times that cannot be trusted
+    if rank is not None and rank.ledger:  # A rank without a ledger has times that cannot be trusted.
         shown.append({"id": "gaps", "source": "gaps", "lane": 0, "label": "Lost time", "rows": 1})
     streams = sorted((lane for lane in known if lane.source == "gpu"), key=lambda lane: -lane.busy_ns)[:MAX_STREAMS]
     shown += [_lane(lane, f"GPU stream {lane.lane}") for lane in sorted(streams, key=lambda lane: lane.lane)]
@@ -170,7 +170,8 @@ def _name(thread: int, threads: list[int], names: dict[int, str], backward: set[
         return "Main"
     called = [thread_name(names.get(each, f"thread {each}")) for each in threads]
     name = called[threads.index(thread)]
-    return name if called.count(name) == 1 else f"{name} ({threads.index(thread) + 1})"  # two processes of one program
+    # Two processes of one program have the same name.
+    return name if called.count(name) == 1 else f"{name} ({threads.index(thread) + 1})"
 
 
 def _lane(lane: Lane, label: str, *, folded: bool = False) -> dict[str, Any]:

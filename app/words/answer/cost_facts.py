@@ -26,7 +26,7 @@ class CostFacts:
 def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: CostFacts) -> list[tuple[str, str]]:
     """Return the facts below the chart for ``choice``: label and value."""
     if not choice or stairs.choices[choice].limit:
-        in_headline = not choice and headline.healthy(result) is not None  # the headline of a healthy run has the MFU
+        in_headline = not choice and headline.healthy(result) is not None  # The headline of a healthy run has the MFU.
         shows_mfu = result.lead is not None and not in_headline and savings.is_mfu_meaningful(result.metrics)
         mfu_fact = run_words.mfu_fact(result.metrics) if shows_mfu else None
         return _named([*host_words.facts(result, None), *([mfu_fact] if mfu_fact is not None else [])])

@@ -21,7 +21,8 @@ def split(sentence: str) -> tuple[str, str]:
     """Return a headline of at most MAX_WORDS words, and the rest of ``sentence`` for the line below."""
     if words(sentence) <= MAX_WORDS:
         return sentence, ""
-    masked = _BRACKETS.sub(lambda bracket: "_" * len(bracket[0]), sentence)  # so that no cut is inside brackets
+    # The text inside brackets is masked, so that no cut is inside them.
+    masked = _BRACKETS.sub(lambda bracket: "_" * len(bracket[0]), sentence)
     cuts = sorted({match.end() for mark in _CLAUSES for match in re.finditer(re.escape(mark), masked)}, reverse=True)
     for cut in cuts:
         head = sentence[:cut].rstrip(" ;:,")

@@ -183,7 +183,7 @@ def _cause(finding: Finding, result: RunResult, steps: tuple[StairStep, StairSte
 
     ``steps`` are the step before and after the change. Without them, the waits are not known.
     """
-    if "late_rank" in finding.explains.topics:  # waits of the late rank do not explain why the other ranks wait for it
+    if "late_rank" in finding.explains.topics:  # Waits of the late rank do not explain why the other ranks wait for it.
         return CAUSE + f"{fmt.ended(fmt.spaced(finding.title))} {_delay_beyond_gain(finding, result)}".strip()
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or verdict.kind == "unrepresentative":
@@ -221,7 +221,7 @@ def _without_change(result: RunResult, *, selectable: bool) -> Title:
         return Title([("text", fmt.as_title(headline.action(warning)))], "", cause)
     head, rest = split(headline.on_poster(result))
     if (withdrawn := result.withdrawn_by) is not None:
-        under = withdrawn.sentence  # the page shows the advice below
+        under = withdrawn.sentence  # The page shows the advice below.
     elif selectable and lead is None:
         under = f"{under} Select a change to see its gain.".strip()
     return Title([("text", fmt.as_title(head))], "", " ".join(filter(None, (rest, under if under not in rest else ""))))
@@ -240,5 +240,5 @@ def _healthy(result: RunResult) -> Title:
     busy = f"{busy[0].upper()}{busy[1:]}."
     under = advice.below(result) or ""
     start, _, rest = under.partition(". ")
-    under = rest if busy.startswith(start) else under  # the busy share must not appear twice
+    under = rest if busy.startswith(start) else under  # The busy share must not appear twice.
     return Title([("good", "Healthy:"), ("text", f" {gain}")], "", f"{busy} {under}".strip())

@@ -15,7 +15,7 @@ from sawtooth.app.words.comparisons.row import ComparisonRow, reasons_once
 TITLE = "Audit"
 AUDITED_METRICS = frozenset(
     {"best_step_time_ms", "nvml_gpu_util_mean", "mfu", "peak_memory_bytes"}
-)  # that are also lines of the audit
+)  # These are also lines of the audit.
 # The factors of a line that is computed from the step time. The function returns the other factor, and the text has its unit.
 FACTORS: dict[str, tuple[Callable[[float, float], float], str]] = {
     "energy_per_step_j": (lambda joules, step_ms: 1000 * joules / step_ms, "{amount} W × {step}"),

@@ -176,7 +176,7 @@ def below(comparison: Comparison, *, interval: bool = True, reason: bool = True)
     if (remedy := intervals.remedy(comparison)) is not None:
         confidence = f"{remedy} {confidence}"
     lack, kernels = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None
-    if any(gpu_worked(comparison)):  # a lack on one side limits the other statements, so it comes first
+    if any(gpu_worked(comparison)):  # A lack on one side limits the other statements, so it comes first.
         return " ".join(filter(None, (lack, main, kernels, confidence)))
     return " ".join(filter(None, (main, kernels, confidence, lack)))
 
@@ -224,7 +224,7 @@ def how_sure(comparison: Comparison) -> str:
     if comparison.other_model:
         return ""
     confidence = _confidence_in_words(comparison.leading)
-    if comparison.throughput is not None:  # the interval in ms is of the time for A's work, which the page does not show
+    if comparison.throughput is not None:  # The interval in ms is for A's work. The page does not show that time.
         return f"{confidence}{intervals.of_rate(comparison.throughput)}."
     interval_ms = comparison.verdict.ci95_ms
     if interval_ms is None or interval_ms == (0.0, 0.0):
@@ -236,7 +236,7 @@ def _confidence_in_words(verdict: Verdict) -> str:
     if not verdict.may_be_none or verdict.confidence != "low":
         return f"{verdict.confidence.capitalize()} confidence"
     visible_share = verdict.smallest_visible_share
-    if visible_share is None or visible_share >= 1:  # even a change as large as the whole step would not show
+    if visible_share is None or visible_share >= 1:  # Even a change as large as the whole step would not show.
         return "Little is known"
     return f"Only a change above {fmt.share(visible_share)} would show"
 
@@ -276,7 +276,8 @@ def main_part(comparison: Comparison) -> str | None:
     changed, changed_back = ("fell", "grew") if change < 0 else ("grew", "fell")
     label = largest.label_in_sentence[0].upper() + largest.label_in_sentence[1:]
     opposite_ms = math.fsum(abs(part.change_ms) for part in parts if part.change_ms * change < 0)
-    others_ms = opposite_ms - abs(largest.change_ms) + abs(change)  # other parts that change in the direction of the largest
+    # Change of the other parts that change in the direction of the largest part.
+    others_ms = opposite_ms - abs(largest.change_ms) + abs(change)
     opposite = fmt.duration_ms(opposite_ms)
     if others_ms < MIN_MENTIONED_SHARE * abs(change):
         return f"{label} {changed} by {amount}, and the other parts {changed_back} by {opposite}."

@@ -96,13 +96,13 @@ def _effect_in_words(effect: Effect, comparison: Comparison) -> str:
     # Arguments do not count, because the effect of an argument shows in the other differences.
     is_alone = [each for each in comparison.effects if not each.differences[0].argument] == [effect]
     if effect.share is None or (is_alone and effect.share < MIN_PART_SHARE):
-        if len(comparison.effects) > 1 or is_argument:  # an argument may have nothing to do with the change
+        if len(comparison.effects) > 1 or is_argument:  # An argument may have nothing to do with the change.
             return ""
         return "; ".join(filter(None, ("the only setting recorded in both that differs", intervals.other_work(comparison))))
     bars = [WaterfallBar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:MAX_PARTS]]
     missing_a, missing_b = _missing_part(comparison, "a"), _missing_part(comparison, "b")
     parts = ", ".join(f"{bar.label} {_ms(bar, bar.ms_a, missing_a)} → {_ms(bar, bar.ms_b, missing_b)}" for bar in bars)
-    if NOT_RECORDED in parts:  # the share of a part that is unknown on one side is unknown
+    if NOT_RECORDED in parts:  # The share of a part that is unknown on one side is unknown.
         return parts
     at_least = "at least " if is_alone and effect.share < MAX_AT_LEAST_SHARE else ""
     direction = "gain" if comparison.verdict.word == "faster" else "loss"

@@ -31,7 +31,7 @@ class ComparisonTitle:
         """The pieces of the headline, each with its kind."""
         times = f"{self.before} → "
         per_step = " per step" if words(f"{self.cause} {times} {self.after} per step") < MAX_WORDS else ""
-        room = MAX_WORDS - words(f"{times} {self.after}{per_step}") - 1  # the factor is one word
+        room = MAX_WORDS - words(f"{times} {self.after}{per_step}") - 1  # The factor is one word.
         return [
             ("text", f"{shortened(self.cause, room)}: {times}"),
             ("worse" if self.is_slower else "then", self.after),

@@ -133,7 +133,7 @@ class _SentScript:
 
     def __init__(self, file: Path, action: str) -> None:
         self.file, self._action = file, action
-        self.error: str | None = None  # why the script could not be sent
+        self.error: str | None = None  # The reason why the script could not be sent.
         handle, name = tempfile.mkstemp(prefix="sawtooth-attach-", suffix=".py")
         os.close(handle)
         self.script = Path(name)

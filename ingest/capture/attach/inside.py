@@ -55,8 +55,8 @@ class Attachment:
         self._settings, self._folder = settings, settings.folder
         self._undo: list[Undo] = []
         self._begun = False
-        self._lease = (0, clock_ns())  # the lease file's modification time, and the time at which it was first read
-        self._next_check_ns = 0  # time of the next check of the folder's files
+        self._lease = (0, clock_ns())  # The lease file's modification time, and the time at which it was first read.
+        self._next_check_ns = 0  # Time of the next check of the folder's files.
         self._remove: Undo = lambda: None
         self.is_over = False
 
@@ -152,7 +152,7 @@ STAYS = (
     "timers in the loader's iterators and workers of this epoch",
     "TEARDOWN_CUPTI and KINETO_LOG_LEVEL in its environment, if a profile was taken",
 )
-_current: list[Attachment] = []  # the attachment of this process, or empty
+_current: list[Attachment] = []  # Contains the attachment of this process, or nothing.
 
 
 class HookAnswer(TypedDict, total=False):

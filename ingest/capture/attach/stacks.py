@@ -31,7 +31,7 @@ FAILED = "No Python stacks, because py-spy failed ({why})."
 TOO_FEW = (
     "No Python stacks, because py-spy read only {count} stacks, too few to name a function. Attach for longer (--seconds)."
 )
-DENIED = ("permission denied", "operation not permitted")  # py-spy's messages if the kernel refuses access
+DENIED = ("permission denied", "operation not permitted")  # py-spy's messages if the kernel refuses access.
 
 
 class StackReader:
@@ -90,7 +90,7 @@ def in_words(stacks: str, pid: int) -> list[str]:
             continue
         parsed = [match for match in map(FRAME.fullmatch, calls) if match is not None]
         own = [match for match in parsed if not INSTALLED.search(match["file"])]
-        for call in (own or parsed)[-1:]:  # the innermost frame in the user's code, or else the innermost frame
+        for call in (own or parsed)[-1:]:  # The innermost frame in the user's code, or else the innermost frame.
             function = call["function"], call["file"]
             functions[function] += int(count_text)
             lines[(*function, call["line"] or "")] += int(count_text)

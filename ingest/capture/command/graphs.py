@@ -24,8 +24,8 @@ class Graphs:
     def __init__(self) -> None:
         self.capturing = False
         self.on_step: Callable[[Any], None] | None = None
-        self._optimizer: Any = None  # the first optimizer that stepped in the graph that is being captured
-        self._optimizers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by graph
+        self._optimizer: Any = None  # The first optimizer that stepped in the graph that is being captured.
+        self._optimizers: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # The optimizers, by graph.
         self._begin_lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=lambda: setattr(self, "_begin_lock", threading.Lock()))

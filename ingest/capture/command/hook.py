@@ -71,17 +71,17 @@ class Hook:
         self._read_phase, self._read_wait = between_steps.phase_reader(), loader_waits.wait_reader()
         self._call_site = call_site or CallSites().current
         self._loop = LeadingOptimizer()
-        self._steps: dict[int, tuple[int, int]] = {}  # the number and the last step of each optimizer
+        self._steps: dict[int, tuple[int, int]] = {}  # The number and the last step of each optimizer.
         self._watch, self._decision_checks = LoopWatch(), DecisionChecks(clock_ns)
-        self._agreed_start: int | None = None  # the step at which all ranks begin the profile
-        self._extent = Extent(settings.steps)  # the extent of the current or next profile
+        self._agreed_start: int | None = None  # The step at which all ranks begin the profile.
+        self._extent = Extent(settings.steps)  # The extent of the current or next profile.
         self._profiler: StepProfiler | None = None
-        self._profiled_optimizer = 0  # the optimizer that led the loop when the profile began
-        self._last_profiled_step = 0  # the step of the profiled optimizer that ends the profile
-        self._step_before_profile = 0  # the loop's last step before the profile
+        self._profiled_optimizer = 0  # The optimizer that led the loop when the profile began.
+        self._last_profiled_step = 0  # The step of the profiled optimizer that ends the profile.
+        self._step_before_profile = 0  # The loop's last step before the profile.
         self._earliest_start = 0  # No profile begins before this step of the loop.
-        self._has_profile = False  # whether the first profile was taken
-        self._later_traces: list[Path] = []  # the traces of all profiles after the first
+        self._has_profile = False  # Whether the first profile was taken.
+        self._later_traces: list[Path] = []  # The traces of all profiles after the first.
         self._postponed, self._cost = PostponedProfile(settings.folder), ProfileCost(settings.folder, settings.ranks)
         self._profiling_is_over, self._is_off = settings.steps <= 0, False  # If the hook is off, it ignores all steps.
         self._boundary, self._wait_factor, self._on_loop, self._forked = boundary, wait_factor, on_loop, False

@@ -103,7 +103,7 @@ class LoopWatch:
         self._places: set[tuple[int, int]] = set()
         self._profiled: frozenset[tuple[int, int]] = frozenset()
         self._first_ns: int | None = None
-        self._last_profiled_ns: int | None = None  # the time of the last step at a place that was profiled before
+        self._last_profiled_ns: int | None = None  # The time of the last step at a place that was profiled before.
 
     def note_step(self, place: tuple[int, int], now_ns: int) -> bool:
         """Note a step at ``place`` that ended at ``now_ns``; return whether its loop needs a profile."""

@@ -208,7 +208,7 @@ def keep_snapshots(folder: Path, bundle: Path) -> list[str]:
     sentences = []
     files = sorted(folder.glob("memory-*.pickle"))
     for file in files:
-        process = file.stem.removeprefix("memory")  # such as -rank0
+        process = file.stem.removeprefix("memory")  # The part may be empty or a suffix such as -rank0.
         target = free_name(bundle.with_name(f"{bundle.stem}-memory{process if len(files) > 1 else ''}.pickle"))
         try:
             shutil.move(file, target)

@@ -75,7 +75,7 @@ class MarksTail:
     def __init__(self, folder: Path, max_marks: int | None = MAX_REPORTED_STEPS + 1) -> None:
         self._folder, self._max_marks = folder, max_marks
         self._path: Path | None = None
-        self._offset = 0  # the number of bytes that were read
+        self._offset = 0  # The number of bytes that were read.
         self._partial_line = b""
         self._loop = LeadingOptimizer()
         self._by_optimizer: dict[int, list[tuple[int, int, str]]] = {}
@@ -142,7 +142,7 @@ class ProgressReporter:
     def __init__(self, folder: Path, sinks: Sequence[ProgressSink], clock: Callable[[], float] = time.monotonic) -> None:
         self._tail, self._sinks, self._clock = MarksTail(folder), tuple(sinks), clock
         self._due_s = [clock() + sink.seconds for sink in self._sinks]
-        self._pending: list[StepRate | None] = [None] * len(self._sinks)  # for each sink, the step rate to show next
+        self._pending: list[StepRate | None] = [None] * len(self._sinks)  # For each sink, the step rate to show next.
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 CASTAGNOLI = 0x82F63B78  # The polynomial of CRC-32C, reversed.
-MASK = 0xA282EAD8  # TensorFlow's kMaskDelta, tensorflow/core/lib/hash/crc32c.h
+MASK = 0xA282EAD8  # TensorFlow's kMaskDelta, tensorflow/core/lib/hash/crc32c.h.
 
 
 class ScalarWriter:

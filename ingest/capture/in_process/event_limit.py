@@ -86,11 +86,11 @@ class EventLimit:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._memory, self._clock = memory or memory_reading(uses_gpu=uses_gpu), clock
-        self.steps = 0  # the number of steps that have ended
-        self._unmeasured_steps = int(uses_gpu)  # the number of steps that end before memory is measured
+        self.steps = 0  # The number of steps that have ended.
+        self._unmeasured_steps = int(uses_gpu)  # The number of steps that end before memory is measured.
         self._first_memory, self._start_s = self._memory(), clock()
-        self._step_memory = self._first_memory  # memory at the start of the last whole step
-        self._smallest_step = float("inf")  # the number of events of the smallest whole step
+        self._step_memory = self._first_memory  # Memory at the start of the last whole step.
+        self._smallest_step = float("inf")  # The number of events of the smallest whole step.
 
     def events(self) -> float:
         """Return the estimated number of events since the first reading.

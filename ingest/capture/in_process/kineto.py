@@ -38,7 +38,7 @@ class Detaching:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._variable_is_ours = self._pending = self._at_exit = False
         self._clock = clock
-        self._ended: float | None = None  # time at which the profile ended; None while it runs
+        self._ended: float | None = None  # Time at which the profile ended; None while it runs.
 
     def begin(self) -> None:
         """Let Kineto detach CUPTI at the end of the profile that begins now."""

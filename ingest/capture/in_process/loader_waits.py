@@ -84,7 +84,7 @@ class LoaderWaits:
         """
         last_waits: dict[int, dict[WaitedDataset | None, tuple[int, int, int]]] = {}
         first_waits = dict(self._waits)
-        training_sources: set[WaitedDataset | None] = set()  # datasets of steps without an evaluation
+        training_sources: set[WaitedDataset | None] = set()  # Datasets of steps without an evaluation.
 
         def wait(optimizer: int, phase: str) -> LoaderWait | None:
             last = last_waits.get(optimizer, first_waits)

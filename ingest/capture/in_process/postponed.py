@@ -40,8 +40,8 @@ class PostponedProfile:
     def __init__(self, folder: Path, profilers: Profilers = PROFILERS) -> None:
         self._profilers, self._folder = profilers, folder
         self._tool, self._interruptions, self._begin_step = cuda_tool(), 0, 0
-        self._waited = False  # whether a profile had to wait
-        self._was_free = False  # whether a step came after the other profiler had ended
+        self._waited = False  # Whether a profile had to wait.
+        self._was_free = False  # Whether a step came after the other profiler had ended.
 
     @property
     def still_waits(self) -> bool:

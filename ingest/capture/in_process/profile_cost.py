@@ -36,8 +36,8 @@ class ProfileCost:
     def __init__(self, folder: Path, ranks: int) -> None:
         self._folder, self._ranks = folder, ranks
         self._limit = EventLimit()
-        self._seconds: list[float] = []  # the duration of the end of each profile
-        self._slowed: dict[int, int] = {}  # for each optimizer, the number of next steps that are slowed
+        self._seconds: list[float] = []  # The duration of the end of each profile.
+        self._slowed: dict[int, int] = {}  # For each optimizer, the number of next steps that are slowed.
 
     def note_begin(self, uses_gpu: bool) -> None:
         """Note that a profile began; ``uses_gpu`` as in EventLimit."""

@@ -57,7 +57,7 @@ class Profilers:
         self.other_runs = False
         self.other_count = 0
         self.exported: list[str] = []
-        self.has_profiled = False  # whether a profile of the recorder began in this process
+        self.has_profiled = False  # Whether a profile of the recorder began in this process.
         self.detaching, self.silence = Detaching(), SilentKineto()
         self._thread_state = threading.local()
         if hasattr(os, "register_at_fork"):

@@ -34,7 +34,7 @@ def change_arguments(
     def construct(instance: Any, /, *positional: Any, **named: Any) -> None:
         bound = _bound(signature, instance, positional, named)
         if bound is None:
-            original(instance, *positional, **named)  # raises the training's own error
+            original(instance, *positional, **named)  # Raises the training's own error.
             return
         changed = dict(bound.arguments)
         slugs: list[str] = state.call_safely(change, instance, changed) or []

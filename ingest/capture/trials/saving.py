@@ -59,7 +59,7 @@ def _patch_function(
         try:
             bound = signature.bind(*arguments, **named)
         except TypeError:
-            return original(*arguments, **named)  # raises the training's own error
+            return original(*arguments, **named)  # Raises the training's own error.
         new_path = state.call_safely(new_path_of, bound.arguments.get(argument), state)
         if new_path is not None:
             bound.arguments[argument] = new_path

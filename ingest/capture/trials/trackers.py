@@ -52,7 +52,7 @@ def _replace_argument(owner: Any, function: str, argument: str, value: Callable[
         try:
             bound = signature.bind(*arguments, **named)
         except TypeError:
-            return original(*arguments, **named)  # raises the training's own error
+            return original(*arguments, **named)  # Raises the training's own error.
         bound.apply_defaults()
         replacement = state.call_safely(value, bound.arguments.get(argument))
         if replacement is not None:

@@ -40,7 +40,8 @@ class TrialState:
 
     def __init__(self, settings: TrialSettings, notes: Notes, guard: files.Guard) -> None:
         self.settings, self.notes, self.guard = settings, notes, guard
-        self._actions: list[tuple[int, Callable[[], object]]] = []  # each with the number of the step before it
+        # Each entry starts with the number of the step before the action.
+        self._actions: list[tuple[int, Callable[[], object]]] = []
         self._steps = 0
 
     def requested(self, slug: str) -> Mapping[str, Any] | None:

@@ -15,11 +15,11 @@ from sawtooth.ingest.quantities.registry import QUANTITIES
 Value = float | int | None
 
 TEMPERATURE_GPU = 0  # The value of NVML_TEMPERATURE_GPU.
-CLOCK_SM, CLOCK_MEM = 1, 2  # NVML_CLOCK_SM, NVML_CLOCK_MEM
+CLOCK_SM, CLOCK_MEM = 1, 2  # Values of NVML_CLOCK_SM and NVML_CLOCK_MEM.
 FIELD_MEMORY_TEMP = 82  # The value of NVML_FI_DEV_MEMORY_TEMP.
 # NVML_FI_DEV_POWER_INSTANT. nvmlDeviceGetPowerUsage is a one-second mean on most GPUs since Ampere.
 FIELD_POWER_INSTANT = 186
-CORRECTED, UNCORRECTED, SINCE_LOADED = 0, 1, 0  # nvmlMemoryErrorType_t and nvmlEccCounterType_t
+CORRECTED, UNCORRECTED, SINCE_LOADED = 0, 1, 0  # Values of nvmlMemoryErrorType_t and nvmlEccCounterType_t.
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")  # The members of nvmlValueType_t in its order.
 
 
@@ -121,7 +121,7 @@ class NvmlCall:
     columns: tuple[str, ...]
     call: str
     read: Callable[[Any, Any], tuple[Value, ...]]
-    period_s: float = 0.0  # 0: every tick
+    period_s: float = 0.0  # 0 means every tick.
     longest_period_s: float = 10.0  # Longest period, even if the call is slow.
     on_mig: bool = True  # Whether NVML supports the call for a MIG instance.
 
@@ -160,8 +160,8 @@ class Buffer:
 
 
 BUFFERS = (
-    Buffer("util_pct", 1, 1.0, 10.0),  # NVML_GPU_UTILIZATION_SAMPLES; one per 200 ms over 14 s on an H200; 2 ms per call
-    Buffer("power_w", 0, 1e-3, longest_period_s=2.0),  # NVML_TOTAL_POWER_SAMPLES; one per 20 ms, but only over 2.4 s
+    Buffer("util_pct", 1, 1.0, 10.0),  # NVML_GPU_UTILIZATION_SAMPLES. An H200 has one per 200 ms over 14 s. A call takes 2 ms.
+    Buffer("power_w", 0, 1e-3, longest_period_s=2.0),  # NVML_TOTAL_POWER_SAMPLES. There is one per 20 ms, but only over 2.4 s.
 )
 
 

@@ -36,7 +36,7 @@ class _Group:
 
     metrics: list[GpmMetric]
     samples: tuple[Any, Any]
-    read_at_ns: int = 0  # the monotonic time of the last read
+    read_at_ns: int = 0  # Monotonic time of the last read.
     cost_ns: float = 0.0
 
     def record_cost(self, cost_ns: int) -> None:

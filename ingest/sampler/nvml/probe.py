@@ -76,7 +76,7 @@ class Probe:
                 )
                 instance.parent, instance.instance = gpu.handle, nvml.nvmlDeviceGetGpuInstanceId(handle)
             except nvml.NVMLError:
-                continue  # an empty slot
+                continue  # The slot is empty.
             instance.facts = {"parent_uuid": gpu.uuid, "gpu_instance": instance.instance, "index": gpu.facts["index"]}
             self._probe(instance)
             instances.append(instance)
@@ -94,7 +94,7 @@ class Probe:
         gpu.capabilities = {column: {"source": None, "reason": "not offered by this driver"} for column in COLUMNS}
         for source in SOURCES:
             if gpu.capabilities[source.columns[0]]["source"] is not None:
-                continue  # an earlier source of the same column works
+                continue  # An earlier source of the same column works.
             if gpu.instance is not None and not source.on_mig:
                 reason: str | None = "NVML does not report it for a MIG instance. See the parent GPU"
             else:

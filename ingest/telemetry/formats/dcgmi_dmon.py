@@ -29,7 +29,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     table = SampleTable()
     names: list[str] = []
     times = PrintoutTimes(table, "dcgmi dmon")
-    printout, printed_devices = -1, set[int]()  # the number of the current printout of all GPUs, and its GPUs so far
+    printout, printed_devices = -1, set[int]()  # Number of the current printout of all GPUs, and its GPUs so far.
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").strip()
         if header := _HEADER.match(line):

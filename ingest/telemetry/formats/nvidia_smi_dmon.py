@@ -69,10 +69,10 @@ class _MonitorPrintouts:
         self._table = table
         self.times = PrintoutTimes(table, "nvidia-smi dmon")
         self._index = -1
-        self._rows: set[tuple[int, str | None]] = set()  # device and process of the printout's rows so far
-        self._row_time: int | None = None  # the time in the row, if there is one
-        self._time = 0  # the printout's time
-        self._values: dict[int, dict[str, float | None]] = {}  # the printout's values by GPU
+        self._rows: set[tuple[int, str | None]] = set()  # Device and process of the printout's rows so far.
+        self._row_time: int | None = None  # The time in the row, if there is one.
+        self._time = 0  # The printout's time.
+        self._values: dict[int, dict[str, float | None]] = {}  # The printout's values by GPU.
 
     def add(self, device: int, pid: str | None, time_ns: int | None, values: dict[str, float | None]) -> None:
         """Add a row; ``pid`` is None in dmon, and "-" in pmon for a GPU without a process."""

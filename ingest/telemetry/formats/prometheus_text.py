@@ -34,7 +34,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     numbers: dict[tuple[str, str], int] = {}
     unknown: set[str] = set()
     times = PrintoutTimes(table, "The exporter", SCRAPE_INTERVAL_NS)
-    scraped_series: set[str] = set()  # the series of the current scrape so far
+    scraped_series: set[str] = set()  # The series of the current scrape so far.
     scrape, samples = 0, 0
     for raw in lines:
         line = raw.decode("utf-8", errors="replace").strip()

@@ -138,7 +138,7 @@ def _json_lines(first: str, text: Iterator[str], table: SampleTable) -> Iterator
     except (ValueError, RecursionError):
         whole = None
     if isinstance(whole, dict) and whole and all(isinstance(column, dict) for column in whole.values()):
-        yield from _transpose(whole)  # pandas' default orient: column → row → value
+        yield from _transpose(whole)  # This is pandas' default orient: column → row → value.
         return
     for line in (first, *text):
         if not line.strip():

@@ -26,7 +26,7 @@ class NsightTrace(EventTables):
     def __init__(self, database: Database, limits: Limits, spool: Spool) -> None:
         super().__init__(spool, limits)
         self.database = database
-        self.waits: dict[int, str] = {}  # the kind of synchronization, by the correlation of the call
+        self.waits: dict[int, str] = {}  # The kind of synchronization, by the correlation of the call.
         self._texts: dict[int, str] = {}
         self._threads: dict[int, int] = {}
         self._processes: dict[int, int] = {}

@@ -16,7 +16,7 @@ def pair_edges(trace: TorchTrace) -> None:
     """Add complete events for begin and end events ('B', 'E')."""
     if not trace.tables["edges"].rows:
         return
-    stacks: dict[int, list[tuple[int, int, int]]] = {}  # events of each thread that have begun
+    stacks: dict[int, list[tuple[int, int, int]]] = {}  # Events of each thread that have begun.
     pairs: dict[int, list[tuple[int, int, int, int]]] = {}
     unmatched = 0
     for thread, time, name, kind in _edges(trace.tables["edges"]):

@@ -84,7 +84,7 @@ class OperatorArguments:
         self._inputs = InputIds(self.signatures)
         # Ids by text. Inputs and call stacks repeat in every step, so each text is decoded once.
         self._signature_cache, self._extra_cache = dict[bytes, int](), dict[bytes, int]()
-        self._rare: set[int] = set()  # the ids of names whose operators have further arguments
+        self._rare: set[int] = set()  # The ids of names whose operators have further arguments.
 
     def columns(self, events: list[Event], names: NDArray[np.int32], calls: list[CollectiveArgs]) -> Columns:
         """Return the columns of ``events``, whose names have the ids ``names``.

@@ -47,7 +47,7 @@ class TorchTrace:
         self.tables = {key: SpooledTable(spool) for key in (*TABLES, "edges", "counters")}
         self.thread_names: dict[tuple[str, str], str] = {}
         self.process_names: dict[str, str] = {}
-        self.other: Counter[str] = Counter()  # events that are not stored, by category or phase
+        self.other: Counter[str] = Counter()  # Events that are not stored, by category or phase.
         self.events = 0
         self._name_length = 0
         self.whole_microseconds = True

@@ -68,10 +68,10 @@ class BoundaryDetector:
         self._settings, self._make_hook, self._is_counting = settings, make_hook, is_counting
         self.boundary: str | None = None
         self._hook: BoundaryHook | None = None
-        self._counts: Counter[str] = Counter()  # events by kind
-        self._steps = 0  # marked steps of ``boundary``
-        self._other_events = 0  # events of other kinds since the last event of ``boundary``
-        self._first_other_s = 0.0  # time of the first of these events
+        self._counts: Counter[str] = Counter()  # Number of events, by kind.
+        self._steps = 0  # Number of marked steps of ``boundary``.
+        self._other_events = 0  # Number of events of other kinds since the last event of ``boundary``.
+        self._first_other_s = 0.0  # Time of the first of these events.
         self._places: dict[tuple[int, int], int] = {}
         # By the id of a code object: whether the object belongs to PyTorch or the recorder, and the object itself.
         self._libraries: dict[int, tuple[bool, CodeType]] = {}

@@ -37,7 +37,7 @@ def watch_backward(autograd: Any, on_event: OnEvent) -> Undo:
                 result = run(*arguments, **named)
             finally:
                 inside = False
-            for notify in tuple(watchers):  # a copy, because a watcher that gives up removes itself from the list
+            for notify in tuple(watchers):  # A copy, because a watcher that gives up removes itself from the list.
                 notify(BACKWARD if named.get("accumulate_grad") else GRADIENT)
             return result
 

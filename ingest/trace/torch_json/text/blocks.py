@@ -51,15 +51,15 @@ class Document:
         self._pieces = pieces
         self._limits = limits
         self._buffer = b""
-        self._offset = 0  # the position of the buffer in the uncompressed source
+        self._offset = 0  # The position of the buffer in the uncompressed source.
         self.metadata: dict[str, Any] = {}
         self.truncated = False
         self.bare_list = False
-        self._closed = False  # whether the array's closing bracket was read
+        self._closed = False  # Whether the array's closing bracket was read.
         self._ended = False
         # Occurrences of the array's name that do not begin the array, and the position up to which they were searched.
         self._starts, self._searched = 0, 0
-        self._next_length = block_bytes  # length of the next block
+        self._next_length = block_bytes  # Length of the next block.
         self.notes: Counter[str] = Counter()
         self.examples: dict[str, str] = {}
 
