@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sawtooth.sample_traces.sets.eighth.large import ParallelBlock
 from sawtooth.sample_traces.sets.first.models import Block, GptShape, python_work
-from sawtooth.sample_traces.two_gpu_jobs import JOBS, Job
+from sawtooth.sample_traces.two_gpu_jobs import Job
 from sawtooth.sample_traces.two_gpu_models import MODELS, sharded
 
 Step = Callable[[], object]
@@ -234,9 +234,9 @@ def pipeline(job: Job, rank: int) -> Step:
 BUILDERS = {"tensor": tensor_parallel, "heads": tensor_parallel, "pipeline": pipeline}
 
 
-def steps_of(name: str, rank: int) -> Step:
+def step_of_job(job: Job, rank: int) -> Step:
     """Return the step of one rank of a job, on this process's GPU.
 
     The process group must exist.
     """
-    return BUILDERS.get(JOBS[name].share, replicated)(JOBS[name], rank)
+    return BUILDERS.get(job.share, replicated)(job, rank)

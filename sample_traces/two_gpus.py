@@ -31,7 +31,7 @@ import torch.distributed as dist  # noqa: E402
 
 from sawtooth.sample_traces import measure  # noqa: E402
 from sawtooth.sample_traces.two_gpu_jobs import JOBS, PAIRS  # noqa: E402
-from sawtooth.sample_traces.two_gpu_steps import BF16, WORLD, Step, steps_of  # noqa: E402
+from sawtooth.sample_traces.two_gpu_steps import BF16, WORLD, Step, step_of_job  # noqa: E402
 
 WARM, LIMIT_S = 24, 120.0  # Steps before the stopwatch; seconds after which a job has failed.
 
@@ -87,7 +87,7 @@ def run_rank(name: str, folder: Path, rank: int, how: RecordingOptions) -> None:
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
     torch.manual_seed(how.seed + rank)
-    step = steps_of(name, rank)
+    step = step_of_job(JOBS[name], rank)
     for _ in range(WARM):
         step()
     first, _, _ = measure.time_pipelined(step, 8)
