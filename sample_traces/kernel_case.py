@@ -25,7 +25,7 @@ class Case:
 
     family: str
     operator: str
-    dtype: str  # fp32, tf32, bf16, fp16, fp8
+    dtype: str  # fp32, tf32, bf16, fp16, fp8.
     dims: list[list[int]]
     make: Callable[[], Call]
     extra: dict[str, Any] = field(default_factory=dict)

@@ -48,7 +48,7 @@ from tests.support.fault_stage import bytes_in, small_disk
 from tests.support.servers import reports, start_job, start_server, until, without_bundled
 
 SHARES = (0.0, 0.3, 0.5, 0.9, 0.99)
-ROUNDS = {"damage": 10, "kill": 3, "disk": 2, "files": 1, "inputs": 3, "server": 1}  # number of each fault in twenty rounds
+ROUNDS = {"damage": 10, "kill": 3, "disk": 2, "files": 1, "inputs": 3, "server": 1}  # Number of each fault in twenty rounds.
 
 
 def shown(folder: DataFolder, run: str, library: Library) -> Any:

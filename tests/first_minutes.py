@@ -23,7 +23,7 @@ from tests.support.chromium import executable
 
 ROOT = Path(__file__).resolve().parent.parent
 ANSWER, HELP = "sawtooth demo, to the example's answer in the browser", "sawtooth --help"
-WITHIN_SECONDS = {ANSWER: 10.0, HELP: 0.25}  # on a machine with two free cores
+WITHIN_SECONDS = {ANSWER: 10.0, HELP: 0.25}  # Limits for a machine with two free cores.
 PATIENCE_SECONDS = 300.0
 # A newcomer's script: it loads its data slowly, has its own flags, and was never profiled.
 TRAINING = """
@@ -70,7 +70,8 @@ def main() -> int:
         python = chosen or installed(folder, times)
         run = [python, "-P", "-m", "sawtooth"]
         environment = {**os.environ, "SAWTOOTH_DATA": str(folder / "data")}
-        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])  # to find this PyTorch
+        # The script then finds this PyTorch.
+        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
         environment.pop("PYTHONPATH", None)
         if chosen:
             environment["PYTHONPATH"] = str(ROOT)

@@ -22,8 +22,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth": (),
     "sawtooth.notebook": ("pandas", "plotly"),
     "sawtooth.ingest.sampler": ("pynvml",),
-    "sawtooth.ingest.quantities": (),  # the sampler imports it
-    "sawtooth.ingest.loop": (),  # the capture helper imports it
+    "sawtooth.ingest.quantities": (),  # The sampler imports it.
+    "sawtooth.ingest.loop": (),  # The capture helper imports it.
     "sawtooth.ingest.capture": ("torch", "lightning", "pytorch_lightning", "transformers"),
     "sawtooth.ingest": ("duckdb", "msgspec", "isal", "numpy", "pyarrow", "psutil"),
     "sawtooth.analysis": ("duckdb", "pandas", "numpy", "scipy", "tsdownsample", "msgspec", "isal"),
@@ -51,12 +51,12 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "sawtooth.app.theme": (),
     "sawtooth.app.screens": ("streamlit", "pandas", "numpy"),
 }
-IN_A_TRAINING = ("sawtooth.ingest.capture", "sawtooth.ingest.loop", "sawtooth.ingest.sampler")  # may import relatively
+IN_A_TRAINING = ("sawtooth.ingest.capture", "sawtooth.ingest.loop", "sawtooth.ingest.sampler")  # May import relatively.
 # These names say where a value comes from, not what it is.
 VAGUE = {"found", "given", "told", "said", "heard", "hear", "meet", "tell"}
 MAX_MODULES = 15  # Modules of a package. In a longer list, a reader does not find a module by its name.
 MAX_LINES = 300  # Lines of a module. A longer module probably has two purposes.
-LISTS = {"rules", "screens", "commands", "formats", "charts"}  # packages that are lists with one file per entry
+LISTS = {"rules", "screens", "commands", "formats", "charts"}  # Packages that are lists with one file per entry.
 MAX_POSITIONAL = 6  # Parameters without names in calls. Readers cannot remember the order of more.
 # imported only inside functions that need it
 LAZY = {

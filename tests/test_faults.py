@@ -26,7 +26,7 @@ from sawtooth.ingest.schema import DataFolder, write_atomically
 from tests.support import fault_stage as stage
 from tests.support.fault_stage import bytes_in, small_disk
 
-RENAMES = 6  # of one trace: source, recording, derived file, manifest, result, card
+RENAMES = 6  # The renames of one trace are of source, recording, derived file, manifest, result and card.
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,7 @@ def test_a_damaged_recording_is_reported_and_repaired_by_its_file(both, traces, 
     assert stage.numbers(folder, old, library) == before
     stage.bring(folder, traces[1])
     check(both, traces, wanted)
-    assert stage.numbers(folder, run.id, library) == wanted[1]  # the same library, without a restart
+    assert stage.numbers(folder, run.id, library) == wanted[1]  # The same library, without a restart.
     library.close()
 
 

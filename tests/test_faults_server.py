@@ -109,7 +109,7 @@ def test_a_disk_that_cannot_be_written_still_shows_its_runs(tmp_path, folder, se
         else:
             (disk / "ballast").unlink()
         stage.bring(DataFolder(disk), stage.trace_in(tmp_path / "new.json.gz", 400))
-        assert len(reports(servers[1])) == 2  # the same server, without a restart
+        assert len(reports(servers[1])) == 2  # The same server, without a restart.
     finally:
         for server in servers:
             server.stop()

@@ -66,7 +66,7 @@ class Copy:
 
     python: Path
     path: str
-    home: Path  # the folder from which its modules must be imported
+    home: Path  # The folder from which its modules must be imported.
 
 
 def _checkout(folder: Path) -> Copy:

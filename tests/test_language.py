@@ -43,8 +43,8 @@ DENIED = {
     "pacing",
     "carrier",
 }
-RELEASED = {"analysis/run/contract.py: witnesses"}  # released keys of the JSON report, which cannot change
-TWICE = {"SawtoothCapture"}  # the public callbacks of Lightning and of Hugging Face, which users import by this name
+RELEASED = {"analysis/run/contract.py: witnesses"}  # Released keys of the JSON report, which cannot change.
+TWICE = {"SawtoothCapture"}  # The public callbacks of Lightning and of Hugging Face, which users import by this name.
 MAX_WORDS = 25  # Mean number of words in the sentences of a module that writes to users.
 # What the user can do about a source that Sawtooth cannot read.
 INSTRUCTION = re.compile(

@@ -26,7 +26,7 @@ TRUTH_KEYS = {
 }
 TRUTH_KEYS |= {"achieved_tflops", "mfu_vs_989", "nvml_mean", "peak_mem", "torch", "gpu", "window_ns", "profiled_window_ns"}
 BUNDLED = {"resnet_starved", "resnet_fixed", "gpt"}
-LAST_KEY = re.compile(rb'"traceName": "[^"]*"\s*\}\s*\Z')  # of PyTorch's writer
+LAST_KEY = re.compile(rb'"traceName": "[^"]*"\s*\}\s*\Z')  # PyTorch's writer ends a trace with this key.
 MACHINE = re.compile(rb'"(host|host_name|username|uuid)"|/(home|root|work|opt|Users)/|/tmp/')
 
 

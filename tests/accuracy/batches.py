@@ -22,7 +22,7 @@ from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.captured import Truth, command, groups_by
 
-BAR, MEMORY_BAR = 0.15, 0.10  # of the measured rate and memory: what a prediction may be off by
+BAR, MEMORY_BAR = 0.15, 0.10  # Allowed error of a prediction, as a share of the measured rate and memory.
 MEASURED = (
     "name",
     "change",

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-Truth = dict[str, Any]  # the content of ``truth.json``
+Truth = dict[str, Any]  # The content of ``truth.json``.
 
 
 def groups_by(folder: Path, setting: Callable[[Truth], str]) -> dict[str, dict[str, Truth]]:

@@ -35,7 +35,7 @@ from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 
-CHANGES = (1.15, 1.3, 2.0, 3.0)  # times: how many true changes of at least this size are called
+CHANGES = (1.15, 1.3, 2.0, 3.0)  # Times: how many true changes of at least this size are called.
 MIRRORED = {
     "faster": "slower",
     "slower": "faster",

@@ -26,10 +26,10 @@ from sawtooth.ingest.manifest import new_manifest
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
-TOLERANCE = 1e-3  # largest accepted relative difference
+TOLERANCE = 1e-3  # Largest accepted relative difference.
 KINDS = {"kernel": "KERNEL", "memcpy": "MEMCPY", "memset": "MEMSET"}
-WHOLE_GRAPHS = "GRAPH_TRACE"  # whole CUDA graphs: Sawtooth counts them as kernels, Nsight puts them in their own table
-EMITTED = re.compile(r",? ?(?:seq|op_id|sizes|input_op_ids) ?=.*$")  # what emit_nvtx writes after an operator's name
+WHOLE_GRAPHS = "GRAPH_TRACE"  # Whole CUDA graphs: Sawtooth counts them as kernels, Nsight puts them in their own table.
+EMITTED = re.compile(r",? ?(?:seq|op_id|sizes|input_op_ids) ?=.*$")  # emit_nvtx writes this after an operator's name.
 # 59 and 60 are ranges by push and pop, and by start and end.
 RANGES = "SELECT coalesce(text, value, ''), n.end - n.start FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId WHERE eventType IN (59, 60) AND n.end IS NOT NULL"
 

@@ -16,7 +16,7 @@ from tests.support.paths import RECORDINGS, ROOT, SAMPLES
 from tests.support.unmarked import StepsSeen, marked_and_not
 
 RECORDED_AFTER = ROOT / "tests" / "recordings_after"
-WHOLE_FACTOR = 0.5  # such a change means that half a step or two steps were taken for one
+WHOLE_FACTOR = 0.5  # Such a change means that half a step or two steps were counted as one.
 CLOSE = 0.03
 
 

@@ -28,7 +28,7 @@ from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 
 BUNDLE = "run.sawtooth"
-BAR = 0.15  # largest accepted error of a job's step, as a share of the stopwatch's
+BAR = 0.15  # Largest accepted error of a job's step, as a share of the stopwatch's.
 
 
 def jobs(paths: list[str]) -> list[Path]:

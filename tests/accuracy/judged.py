@@ -15,9 +15,9 @@ from sawtooth.analysis.run.model import Finding
 from tests.accuracy.predictions import OTHER_WORK, rules_of
 from tests.analysis.findings.rules.cases import CASES
 
-SAVES = 0.2  # share of the step: a finding whose fix saves this much must be critical
-REFUTED = CRITICAL_SHARE / 2  # share of the step: a finding whose fix saved less should not come first
-NEVER_IDLE = 97.0  # percent, NVML's utilization of a run that does not wait for launches
+SAVES = 0.2  # Share of the step: a finding whose fix saves this much must be critical.
+REFUTED = CRITICAL_SHARE / 2  # Share of the step: a finding whose fix saved less should not come first.
+NEVER_IDLE = 97.0  # Percent, NVML's utilization of a run that does not wait for launches.
 
 
 @dataclass(frozen=True)

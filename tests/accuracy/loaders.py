@@ -30,8 +30,8 @@ from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.captured import Truth, command, groups_by
 
-BAR = 0.15  # of the nearer measured rate
-STARVED = 1.1  # times the step alone: above this, the GPU waits for the loader
+BAR = 0.15  # As a share of the nearer measured rate.
+STARVED = 1.1  # Times the step alone: above this, the GPU waits for the loader.
 LOADER_RULES = ("data-loader-starves-gpu", "prefetch-queue-hid-the-loader")
 LIMIT_OF_KIND = {"compute": "computing", "waits": "waiting"}
 HEAD = "| loader | from | to | samples/s before, after | predicted | error | in interval |\n|---|---:|---:|---:|---:|---:|---|"

@@ -34,7 +34,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.comparisons import rate, side
 from tests.support.paths import RECORDED_AFTER
 
-FACTORS = (1.05, 1.1, 1.15, 1.3, 2.0)  # times as fast: changes whose power is simulated
+FACTORS = (1.05, 1.1, 1.15, 1.3, 2.0)  # Times as fast: changes whose power is simulated.
 MARKS = "marks.jsonl.gz"
 
 

@@ -29,12 +29,12 @@ from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.run.job import SEND_RECEIVE
 from sawtooth.ingest.schema import DataFolder
 
-BAR = 0.03  # of the published slowdown
-TOGETHER = 0.01  # of a step: the stages of the first pipeline continue within this time if they wait for each other
+BAR = 0.03  # As a share of the published slowdown.
+TOGETHER = 0.01  # As a share of a step. Stages of the first pipeline that wait for each other continue within it.
 COMPUTE = ("forward-compute", "backward-compute")
 TO_NEXT, TO_PREVIOUS = ("forward-send", "backward-recv"), ("forward-recv", "backward-send")
 LAST_WORK, NORMS = ("backward-compute", "backward-send"), "layernorm-grads-all-reduce"
-CALLS = {  # operation: name of the collective, and its group
+CALLS = {  # Operation: name of the collective, and its group.
     "params-all-gather": ("allgather", "stage"),
     "grads-reduce-scatter": ("reducescatter", "stage"),
     "embedding-grads-all-reduce": ("allreduce", "pipeline"),

@@ -30,7 +30,7 @@ def truths(after_s: float, util: float = 50.0) -> dict[str, dict[str, object]]:
     }
 
 
-@pytest.mark.parametrize(("after_s", "false"), [(0.0070, 0), (0.0094, 1), (0.0110, 1)])  # saves 30 %, 6 % and nothing
+@pytest.mark.parametrize(("after_s", "false"), [(0.0070, 0), (0.0094, 1), (0.0110, 1)])  # Saves 30 %, 6 % and nothing.
 def test_a_critical_finding_whose_fix_saves_little_is_false(after_s: float, false: int) -> None:
     assert len(judged("gpt_reads", [READS], truths(after_s)).false) == false
     assert judged("gpt_reads", [replace(READS, severity="warning")], truths(after_s)).false == ()

@@ -11,7 +11,7 @@ import pytest
 from tests.accuracy.published import reduced
 
 WIDE, MICRO, STEPS = 2, 4, 5
-GAP_S = 0.001  # between two operations that follow each other
+GAP_S = 0.001  # Between two operations that follow each other.
 
 
 def written(path: Path, forward_s: Callable[[int, int], float]) -> Path:

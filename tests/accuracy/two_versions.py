@@ -23,9 +23,9 @@ from typing import Any
 
 from tests.support.paths import ROOT
 
-SHOWN = 12  # printed differences per recording
+SHOWN = 12  # Printed differences per recording.
 NOT_COMPARED = ("tool_version",)
-CLOSE = 0.01  # relative difference of two equal values
+CLOSE = 0.01  # Relative difference of two equal values.
 
 
 def report(checkout: Path, recording: Path) -> Any:

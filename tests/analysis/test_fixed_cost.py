@@ -26,7 +26,7 @@ MAX_QUERIES = 50  # Queries of all rules and of the report for a trace in which 
 
 def ingested(folder: DataFolder, place: Path, number: int) -> Manifest:
     loop = matmul_loop()
-    loop.top["number"] = number  # a trace with other bytes is another recording
+    loop.top["number"] = number  # A trace with other bytes is another recording.
     trace = loop.write(place / f"{number}.json")
     return ingest_into_runs(folder, [(trace, trace.name)]).runs[0]
 
@@ -67,7 +67,7 @@ def test_a_file_is_written_with_few_statements(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(duckdb, "connect", lambda *given, **options: Counting(connect(*given, **options), noted))
     monkeypatch.setattr(database, "_idle_connections", [])
     folder = DataFolder(tmp_path / "data").create()
-    ingested(folder, tmp_path, 1)  # lays out the first files
+    ingested(folder, tmp_path, 1)  # Lays out the first files.
     noted.clear()
     ingested(folder, tmp_path, 2)
     assert 40 < len(noted) <= MAX_STATEMENTS, len(noted)

@@ -25,7 +25,7 @@ QUICK = ("mlp_eager", "channels_first")
 DURATION = re.compile(r"([\d.,]+)\s(ns|µs|ms|s)\b")
 MS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 ALSO = TITLE_WITH_REST.format(title="", rest="")
-OF_THE_HOST = (AsGraph, WithoutHostCause, FasterHost, WithoutWaits)  # calls that are not made may have launched GPU work
+OF_THE_HOST = (AsGraph, WithoutHostCause, FasterHost, WithoutWaits)  # Calls that are not made may have launched GPU work.
 ROUNDED = 0.01
 
 

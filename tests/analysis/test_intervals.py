@@ -30,7 +30,7 @@ def test_union_covers_the_same_instants_and_is_minimal(pairs):
     found = made(pairs)
     assert (bits_of(found) == bitmap(pairs)).all()
     assert found.total == bitmap(pairs).sum()
-    assert (found.starts[1:] > found.ends[:-1]).all()  # disjoint, sorted, and touching neighbours merged
+    assert (found.starts[1:] > found.ends[:-1]).all()  # Disjoint, sorted, and touching neighbours merged.
     assert (found.ends > found.starts).all()
 
 
@@ -44,7 +44,7 @@ def test_set_operations_equal_the_bitmap(a, b):
     free = complement(x, 5, 50)
     assert (bits_of(free) == (~bitmap(a) & inside)).all()
     for found in (free, intersect(x, y), difference(x, y)):
-        assert (found.ends > found.starts).all()  # sets contain no empty interval
+        assert (found.ends > found.starts).all()  # Sets contain no empty interval.
 
 
 @given(interval_lists, interval_lists)

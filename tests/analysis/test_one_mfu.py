@@ -75,7 +75,7 @@ def test_without_dtypes_an_fp8_run_reaches_no_more_than_its_peak() -> None:
     trace = fp8_loop(600)
     for event in trace.events:
         event.get("args", {}).pop("Input type", None)
-    for event in trace.events:  # products at 2.2 PFLOP/s, which may be in 16 bit
+    for event in trace.events:  # Products at 2.2 PFLOP/s, which may be in 16 bit.
         if event["name"] == "aten::_scaled_mm":
             event["args"]["Input Dims"] = [[16384, 8192], [8192, 8192], [1], [1]]
     result = analysed([("t.json", trace.json())])

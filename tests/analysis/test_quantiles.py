@@ -8,7 +8,7 @@ from sawtooth.analysis.quantiles import normal, student_t
 
 
 def test_one_and_two_degrees_have_closed_forms() -> None:
-    assert student_t(1, 0.75) == pytest.approx(1.0, rel=1e-13)  # tan(π / 4)
+    assert student_t(1, 0.75) == pytest.approx(1.0, rel=1e-13)  # Tan(π / 4).
     assert student_t(2, 0.75) == pytest.approx((2 / 3) ** 0.5, rel=1e-13)  # a ÷ √(2·p·(1 − p)) with a = 2p − 1, p = 0.75
 
 

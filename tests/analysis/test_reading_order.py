@@ -33,7 +33,7 @@ def order(*findings: Finding) -> list[str]:
 def test_the_most_certain_change_leads_and_sorting_again_keeps_the_order() -> None:
     optimizer, graph = finding("optimizer", 50.0), finding("graph", 10.0)
     assert order(optimizer, graph) == ["graph", "optimizer"] == order(graph, optimizer)
-    assert order(finding("optimizer", 30.0), graph) == ["optimizer", "graph"]  # not twice as much
+    assert order(finding("optimizer", 30.0), graph) == ["optimizer", "graph"]  # The graph does not gain twice as much.
     needs = replace(graph, needs_first=("optimizer",))
     again = in_reading_order(replace(run_of(ledger=SLOW), findings=[optimizer, needs]), None)
     assert lead_finding(again) is again.findings[0] is optimizer

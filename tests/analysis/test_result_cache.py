@@ -70,7 +70,7 @@ def test_a_cached_analysis_equals_the_computed_one(where: str, tmp_path: Path) -
     result = analyse(manifest, library)
     kept = load(dump(result), manifest)
     assert_same(result, kept)
-    assert any(kept.lead is rank for rank in kept.ranks)  # screens ask which rank is the lead, by identity
+    assert any(kept.lead is rank for rank in kept.ranks)  # Screens ask which rank is the lead, by identity.
     assert json.dumps(report_json(kept)) == json.dumps(report_json(result))
     library.close()
 
@@ -91,7 +91,7 @@ def test_a_run_is_analysed_again_only_after_an_edit(small: tuple[Manifest, Libra
         patched.setattr(result_store, "analyse", lambda *_: pytest.fail("analysed again"))
         assert result_of(renamed, library).manifest.name == "another name"
     assert result_of(reported, library).metrics["best_step_time_ms"].value == 5.0
-    assert cached_result(manifest, library.folder) is None  # the older file is gone
+    assert cached_result(manifest, library.folder) is None  # The older file is gone.
     monkeypatch.setattr(result_store, "analysis_code", lambda: "newer")
     assert cached_result(reported, library.folder) is None
     library.close()

@@ -62,9 +62,9 @@ def test_remaining_time_has_the_remaining_causes(eager: tuple[RunResult, Stairca
 
     graph = 1 << stairs.changes.index("launch-bound")
     fused = 1 << stairs.changes.index("elementwise-chains")
-    assert of(graph, "launch_bound") < 0.05 * of(0, "launch_bound")  # one launch is left of hundreds
-    assert of(graph, "other_compute") == pytest.approx(of(0, "other_compute"), rel=0.01)  # a graph computes the same
-    assert of(graph | fused, "other_compute") < 0.6 * of(0, "other_compute")  # fused kernels move less data
+    assert of(graph, "launch_bound") < 0.05 * of(0, "launch_bound")  # One launch is left of hundreds.
+    assert of(graph, "other_compute") == pytest.approx(of(0, "other_compute"), rel=0.01)  # A graph computes the same.
+    assert of(graph | fused, "other_compute") < 0.6 * of(0, "other_compute")  # Fused kernels move less data.
     assert of(graph | fused, "tensor_core_compute") == pytest.approx(of(0, "tensor_core_compute"), rel=0.01)
 
 

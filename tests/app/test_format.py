@@ -63,7 +63,7 @@ def test_a_duration_has_the_most_readable_unit(ns: float, text: str) -> None:
         (0.00001, "< 0.01 %"),
         (0.9996, "99.9 %"),
         (0.996, "99.6 %"),
-        (1.002, "100 %"),  # values above 100 % are rounded like other shares
+        (1.002, "100 %"),  # Values above 100 % are rounded like other shares.
         (1.02, "102 %"),
         (-0.06, "−6.0 %"),
     ],
@@ -138,7 +138,7 @@ def test_escaped_names_contain_no_markup(name: str) -> None:
     escaped = fmt.plain(name)
     assert "<" not in escaped
     assert ">" not in escaped
-    assert "&quot;" not in escaped  # which Plotly would show as it is
+    assert "&quot;" not in escaped  # Plotly would show &quot; as it is.
     assert len(fmt.clean(name, 120)) <= 120
     assert not set(fmt.clean(name)) & set("\n\r\t\x00\u202e")
 
@@ -203,7 +203,7 @@ def test_a_key_becomes_a_heading(key: str, heading: str) -> None:
         (27.7, 9.034, "18.7 ms"),
         (1250.0, 310.0, "940 ms"),
         (2.0, 0.5, "1.50 ms"),
-        (9.6, 9.599, "1.00 µs"),  # both read 9.60 ms
+        (9.6, 9.599, "1.00 µs"),  # Both times are shown as 9.60 ms.
         (4321.0, 1200.0, "3.12 s"),
     ],
 )

@@ -80,7 +80,7 @@ def test_the_health_check_finds_port_and_protocol(
         assert served_address.main() == 0
     assert addresses(data) == []
     monkeypatch.setattr(served_address, "DEFAULT_PORT", 1)
-    with keep_address(data, ServedAddress(port=1)):  # the file exists, but nothing listens there
+    with keep_address(data, ServedAddress(port=1)):  # The file exists, but nothing listens there.
         assert served_address.main() == 1
         assert answering_address(data, 0.5) is None
 
@@ -103,7 +103,7 @@ def test_a_killed_server_leaves_no_address(data: DataFolder) -> None:
     process.kill()
     process.communicate()
     assert list(data.access.glob("served-*")) and addresses(data) == []
-    with keep_address(data, ServedAddress(port=8642)):  # the next server replaces the file
+    with keep_address(data, ServedAddress(port=8642)):  # The next server replaces the file.
         assert [each.port for each in addresses(data)] == [8642]
 
 

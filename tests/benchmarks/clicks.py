@@ -29,7 +29,7 @@ from tests.gallery.__main__ import AXE, AXE_CHECK
 from tests.support.chromium import click_to, executable, log_in
 from tests.support.servers import Server, start_server
 
-QUIET_MS = 1000  # a page that receives no byte for this time is complete
+QUIET_MS = 1000  # A page that receives no byte for this time is complete.
 MAX_WAIT_MS = 10_000  # The wait ends then, because a page with a clock is never complete.
 WAIT_MS = 120_000
 # Runs in the page. A picture counts from its first frame, also in the shadow trees of components.
@@ -116,7 +116,7 @@ class Received:
 
 def _length(frame: dict[str, Any]) -> int:
     text = str(frame["payloadData"])
-    return len(text) if frame["opcode"] == 1 else 3 * len(text) // 4  # binary frames are in base64
+    return len(text) if frame["opcode"] == 1 else 3 * len(text) // 4  # Binary frames are in base64.
 
 
 def clicks(page: Page, url: str, run: str, names: list[str], rounds: int) -> dict[str, Clicked]:

@@ -38,7 +38,7 @@ from sawtooth.analysis.result_cache import result_of; from sawtooth.analysis.sto
 from sawtooth.app.jobs.ingest_files import ingest_into_runs; from sawtooth.ingest.schema import DataFolder
 trace, folder = Path(sys.argv[1]), DataFolder(Path(sys.argv[2])); result_of(ingest_into_runs(folder, [(trace, trace.name)]).runs[0], Library(folder))
 """
-PEERS = {  # name -> its module and its program. Whole-document parsers have everything in memory.
+PEERS = {  # Name -> its module and its program. Whole-document parsers have everything in memory.
     "orjson.loads": ("orjson", "import gzip, orjson, sys; orjson.loads(gzip.open(sys.argv[1]).read())"),
     "json.load": ("json", "import gzip, json, sys; json.load(gzip.open(sys.argv[1]))"),
     "HTA load": (

@@ -31,7 +31,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.benchmarks.ingest import BUNDLED, make
 from tests.support.paths import ROOT
 
-SLOW_MS = 100.0  # the bar for a query; slower ones are listed with their text
+SLOW_MS = 100.0  # The bar for a query; slower ones are listed with their text.
 
 
 @dataclass

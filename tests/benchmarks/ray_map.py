@@ -25,11 +25,11 @@ import psutil
 
 from sawtooth.analysis.cluster.ray_tasks import SETTINGS
 
-SUBREAPER = 36  # of prctl: what Ray leaves behind becomes ours
+SUBREAPER = 36  # An option of prctl. Processes that Ray leaves behind become our children.
 LOOK_EVERY_SECONDS = 0.02
-LIMIT_SECONDS = 1_800.0  # longest time of one map on a busy machine; a map that takes longer will not end
-NODE_STARTS_SECONDS = "300"  # at most: on a busy machine a node takes longer than Ray waits for it
-SAMPLED_EVERY_SECONDS = 0.1  # of processor time: a process that another one buried is known as far as it was sampled
+LIMIT_SECONDS = 1_800.0  # Longest time of one map on a busy machine; a map that takes longer will not end.
+NODE_STARTS_SECONDS = "300"  # On a busy machine, a node needs more time than Ray's default.
+SAMPLED_EVERY_SECONDS = 0.1  # Processor time of a process whose parent reaped it is known only up to the last sample.
 MAP = (sys.executable, "-m", "sawtooth", "map", "--json", "--to")
 
 

@@ -25,7 +25,7 @@ from tests.benchmarks import scaled_trace
 from tests.benchmarks.ingest import BUNDLED
 from tests.support.chrome_trace import matmul_loop
 
-BY_HAND = 1_000  # events; the hand-made loop has about fifty
+BY_HAND = 1_000  # Events; the hand-made loop has about fifty.
 
 
 def processor_seconds(trace: Path, folder: DataFolder) -> tuple[float, float, float]:

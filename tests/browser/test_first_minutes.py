@@ -20,7 +20,7 @@ from tests.support.servers import Server, start_server, without_bundled
 
 pytestmark = pytest.mark.browser
 SLOW = 90_000  # ms; a fresh server compiles and analyses
-SEEN_WITHIN_SECONDS = 2.0 if (os.cpu_count() or 1) > os.getloadavg()[0] else 15.0  # on a machine with a core to spare
+SEEN_WITHIN_SECONDS = 2.0 if (os.cpu_count() or 1) > os.getloadavg()[0] else 15.0  # 2 s on a machine with a free core.
 
 
 @pytest.fixture(scope="module")

@@ -42,22 +42,22 @@ def fresh(tmp_path: Path) -> Iterator[Server]:
 
 def test_a_dropped_trace_leads_to_the_answer_and_back(fresh: Server, page: Page, seen: PageLog) -> None:
     page.goto(fresh.url)
-    expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # the bundled recordings are being read first
+    expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # The bundled recordings are being read first.
 
     page.locator("input[type=file]").first.set_input_files([str(TRACE / "trace.json.gz"), str(TRACE / "nvml.jsonl")])
     ready = page.get_by_text(re.compile(r" is ready\.$"))
     expect(ready).to_be_visible(timeout=120_000)
     name = ready.inner_text().removesuffix(" is ready.")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("1 run on this machine")  # the examples have left the list
+    expect(page.get_by_role("heading", level=1)).to_contain_text("1 run on this machine")  # The examples have left the list.
     page.get_by_role("link", name="See the verdict").first.click()
-    expect(page.get_by_text(f"{name} · NVIDIA H200")).to_be_visible(timeout=60_000)  # the run has the name given at upload
+    expect(page.get_by_text(f"{name} · NVIDIA H200")).to_be_visible(timeout=60_000)  # The run has the name given at upload.
 
     answer = page.get_by_role("heading", level=1)
     expect(answer).to_contain_text(re.compile(r":\s(≈\s)?\d.*\s→\s≈.*×"))
     expect(page.get_by_text("Both changes: ", exact=False)).to_be_visible()
     assert re.search(r"/verdict\?run=[0-9a-f]{16}$", page.url)
     expect(page.get_by_role("region", name="The step now")).to_be_visible()
-    page.get_by_role("button", name=re.compile("Show the change")).first.click()  # the first change to make
+    page.get_by_role("button", name=re.compile("Show the change")).first.click()  # The first change to make.
     expect(page.get_by_role("button", name="Copy the change")).to_be_visible()
     page.keyboard.press("Escape")
 
@@ -150,7 +150,7 @@ def test_a_late_change_of_the_address_does_not_undo_a_click(server: Server, page
     page.goto(f"{server.url}/work?run={_example(server, page)}&row=unknown")
     memory = page.locator(".st-views").get_by_role("link", name="Memory")
     expect(memory).to_be_visible(timeout=60_000)
-    page.wait_for_timeout(3_000)  # the server finishes Work
+    page.wait_for_timeout(3_000)  # The server finishes Work.
     memory.click()
     page.wait_for_url(re.compile(r"/work\?view=memory&run="))
     page.evaluate("release()")
@@ -165,7 +165,7 @@ def test_a_tab_redrawn_during_a_click_opens(server: Server, page: Page) -> None:
     """
     page.goto(f"{server.url}/work?run={_example(server, page)}")
     expect(page.get_by_role("heading", name=re.compile("What to do about"))).to_be_visible(timeout=60_000)
-    while not page.evaluate("Boolean(window.sawtoothKeys)"):  # code in the browser is counted too
+    while not page.evaluate("Boolean(window.sawtoothKeys)"):  # Code in the browser is counted too.
         page.wait_for_timeout(50)
     page.locator(".st-views").get_by_role("link", name="Memory").hover()
     page.mouse.down()
@@ -176,7 +176,7 @@ def test_a_tab_redrawn_during_a_click_opens(server: Server, page: Page) -> None:
 
 def test_the_search_of_every_page_opens_a_kernel_and_a_tab_keeps_the_focus(server: Server, page: Page) -> None:
     while not (runs := [run.id for run in DataFolder(server.data).manifests() if run.name == "resnet_starved"]):
-        page.wait_for_timeout(250)  # the bundled recordings are being read
+        page.wait_for_timeout(250)  # The bundled recordings are being read.
     page.goto(f"{server.url}/verdict?run={runs[0]}")
     expect(page.get_by_role("region", name="The step now")).to_be_visible(timeout=60_000)
     page.keyboard.press("Control+k")

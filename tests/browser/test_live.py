@@ -46,7 +46,7 @@ def test_a_session_continues_after_a_restart_and_becomes_a_run(tmp_path: Path, p
         expect(page.get_by_text(re.compile(r"GPU 0 works \d+\s%"))).to_be_visible(timeout=60_000)
         assert samples_shown(page) > before
         assert drawn > 5 and page.evaluate("window.drawn.filter(node => !node.isConnected).length") == 0  # nothing blinks
-        page.set_viewport_size({"width": 390, "height": 844})  # on a phone, the numbers are visible without scrolling
+        page.set_viewport_size({"width": 390, "height": 844})  # On a phone, the numbers are visible without scrolling.
         for number in (r"^GPU activity\s*\d+\s%", r"^Memory of"):
             box = page.locator(".tile").filter(has_text=re.compile(number)).bounding_box()
             assert box is not None and box["y"] + box["height"] < 844, number
@@ -57,7 +57,7 @@ def test_a_session_continues_after_a_restart_and_becomes_a_run(tmp_path: Path, p
         server = start_server(data, port=port)
         page.goto(address)
         expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
-        assert samples_shown(page) >= held - 5  # its header and events are lines too
+        assert samples_shown(page) >= held - 5  # The header and events are lines too.
         expect(page.get_by_role("radio", name="10 s")).to_be_checked()
         assert page.url == address
         sampler.terminate()
@@ -98,5 +98,5 @@ def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, pag
         expect(page.get_by_role("button", name="Stop")).to_be_visible(timeout=60_000)
     finally:
         server.stop()
-    (first, second) = sorted((data / "live").glob("*/samples-0001.jsonl"))  # the server took its sampler along
+    (first, second) = sorted((data / "live").glob("*/samples-0001.jsonl"))  # The server took its sampler along.
     until(lambda: all(b'{"k":"end"' in path.read_bytes().splitlines()[-1] for path in (first, second)), 30)

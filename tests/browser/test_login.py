@@ -66,7 +66,7 @@ def test_the_printed_link_opens_the_page_once_and_nothing_is_typed(how: str, tmp
         context, other = browser.new_context(), browser.new_context()
         scriptless = browser.new_context(java_script_enabled=False)
         preview = scriptless.new_page()
-        preview.goto(link_of(server))  # opening the page does not use up the link
+        preview.goto(link_of(server))  # Opening the page does not use up the link.
         expect(preview.get_by_role("button", name="Log in")).to_be_visible()
         page = context.new_page()
         page.goto(link_of(server))
@@ -168,8 +168,8 @@ def test_a_page_on_another_port_has_no_access(tmp_path: Path, browser: Browser) 
             page.wait_for_function("window.seen", timeout=30_000)
             seen = page.evaluate("window.seen")
         assert not seen.get("read") and not seen.get("socket") and not seen.get("frame"), seen
-        assert any("sawtooth_session" in cookie for cookie in cookies)  # browsers send a cookie to every port of a host
-        page.goto(f"{server.url}/")  # not logged out either
+        assert any("sawtooth_session" in cookie for cookie in cookies)  # Browsers send a cookie to every port of a host.
+        page.goto(f"{server.url}/")  # The other server is not logged out either.
         expect(page.get_by_text("Why does the GPU wait?")).to_be_visible(timeout=60_000)
         if os.getuid() == 0:
             assert as_nobody(lambda: status_of(server, "/", cookies[0])) == 401

@@ -61,7 +61,7 @@ def test_a_dropped_trace_becomes_a_run_without_external_requests(
     expect(page.get_by_text("is ready.")).to_be_visible(timeout=60_000)
     expect(page.get_by_test_id("stMain").get_by_text("my first run").last).to_be_visible()
     expect(page.get_by_text("1 run on this machine")).to_be_visible()
-    for _ in range(240):  # data of other screens is computed after the answer
+    for _ in range(240):  # Data of other screens is computed after the answer.
         if not (left := list((server.data / "uploads").iterdir())):
             break
         page.wait_for_timeout(250)
@@ -70,12 +70,12 @@ def test_a_dropped_trace_becomes_a_run_without_external_requests(
     chosen = page.get_by_test_id("stSidebar").get_by_role("combobox", name="Run")
     expect(chosen).to_have_value("my first run")
     drop(page, written(tmp_path, "my second run.pt.trace.json.gz", matmul_loop().json()))
-    expect(chosen).to_have_value("my second run", timeout=60_000)  # also here, where the address names the first one
-    page.goto(f"{server.url}/kernels?run={run}")  # the address of an older version
+    expect(chosen).to_have_value("my second run", timeout=60_000)  # The list also works where the address names the first run.
+    page.goto(f"{server.url}/kernels?run={run}")  # The address of an older version.
     page.wait_for_url(f"{server.url}/work?run={run}")
     page.get_by_test_id("stDataFrame").first.hover(timeout=60_000)
-    expect(page.get_by_role("button", name="Search").first).to_be_visible()  # a table's toolbar is there
-    expect(page.get_by_role("button", name="Download as CSV")).to_have_count(0)  # only our own CSV exports recorded names
+    expect(page.get_by_role("button", name="Search").first).to_be_visible()  # A table's toolbar is there.
+    expect(page.get_by_role("button", name="Download as CSV")).to_have_count(0)  # Only our own CSV exports recorded names.
     expect(page.get_by_role("button", name="CSV").first).to_be_visible()
     assert seen.foreign(server.url) == []
     assert seen.errors == []
@@ -93,7 +93,7 @@ def test_a_file_that_is_not_a_trace_is_refused_with_a_sentence(server: Server, p
     dismiss.first.click()
     try:
         expect(refused).to_have_count(0, timeout=10_000)
-    except AssertionError:  # the list was redrawn under the mouse
+    except AssertionError:  # The list was redrawn under the mouse.
         dismiss.first.click()
     expect(refused).to_have_count(0)
 
@@ -173,7 +173,8 @@ def test_hostile_names_in_a_trace_are_harmless_on_every_screen(
         expect(page.get_by_text("This page failed")).to_have_count(0)
         assert page.evaluate("window.pwned") is None, where
         links = page.locator("a").evaluate_all("links => links.map(a => a.getAttribute('href') || a.href.baseVal || '')")
-        assert [link for link in links if "evil" in link and not link.startswith("/")] == [], where  # ours name the row
+        # Our own links name the row.
+        assert [link for link in links if "evil" in link and not link.startswith("/")] == [], where
         assert page.locator("img[src*=evil], .stMain b:text-is('c')").count() == 0, where
     assert seen.foreign(server.url) == []
 
@@ -226,10 +227,10 @@ def test_a_server_with_a_token_shows_the_login_page_and_accepts_the_link(tmp_pat
         expect(page.get_by_text("This is not the server's token.")).to_be_visible()
         page.get_by_label("Token").fill(token)
         page.get_by_role("button", name="Open").click()
-        expect(page.get_by_text("These definitions come from the code")).to_be_visible(timeout=90_000)  # a server's first page
+        expect(page.get_by_text("These definitions come from the code")).to_be_visible(timeout=90_000)  # A server's first page.
         assert page.url == f"{server.url}/reference"
         page.context.clear_cookies()
-        page.goto(f"{server.url}/reference?token={token}")  # as older versions printed it
+        page.goto(f"{server.url}/reference?token={token}")  # Older versions printed this address.
         expect(page.get_by_text("These definitions come from the code")).to_be_visible(timeout=90_000)
         assert "token" not in page.url
     finally:

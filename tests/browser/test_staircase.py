@@ -95,7 +95,7 @@ def test_a_telemetry_gap_is_drawn_and_the_page_fits_a_phone(drawn: dict[str, Any
     assert line == "M0 50L400 50M600 50L1000 50"
     for width in (1440, 800, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")  # once the bars have followed the width
+        page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")  # Once the bars have followed the width.
 
 
 LABELS = """() => [...document.querySelectorAll('.row:not(.now)')].flatMap((row) => {

@@ -36,7 +36,7 @@ def test_the_mouse_zooms_pans_and_selects(example_server: Server, gpt_run: str, 
     middle += 5
     page.mouse.move(middle, y)
     for _ in range(12):
-        page.mouse.wheel(0, -300)  # without a click first
+        page.mouse.wheel(0, -300)  # No click comes first.
     page.wait_for_timeout(100)
     near = view(page)
     assert near[1] - near[0] < (whole[1] - whole[0]) / 50
@@ -54,7 +54,7 @@ def test_the_mouse_zooms_pans_and_selects(example_server: Server, gpt_run: str, 
     assert view(page)[0] < near[0]
     assert view(page)[1] - view(page)[0] == pytest.approx(near[1] - near[0])
     assert page.locator(".gutter").inner_text() == lanes, "lanes stay where they are"
-    page.wait_for_timeout(700)  # until the page has processed the new range
+    page.wait_for_timeout(700)  # Wait until the page has processed the new range.
     now = picture.bounding_box()
     assert now is not None
     assert (now["x"], now["y"]) == pytest.approx((box["x"], box["y"]), abs=1), "the picture stays where it is"
@@ -84,11 +84,11 @@ def test_the_keyboard_can_search_move_and_read(example_server: Server, gpt_run: 
     details = page.get_by_role("region", name="Details")
     expect(details).to_contain_text(re.compile("softmax", re.IGNORECASE))
 
-    page.keyboard.press("Escape")  # back to the picture; the matches stay
+    page.keyboard.press("Escape")  # Back to the picture; the matches stay.
     page.keyboard.press("f")
     page.wait_for_url(re.compile("slice=0%3A"))
     page.keyboard.press("Enter")
-    page.keyboard.press("m")  # also in the details
+    page.keyboard.press("m")  # The mark is also in the details.
     expect(details).to_contain_text("Where the time goes")
     assert page.evaluate("sawtoothTimeline.scene.range.end - sawtoothTimeline.scene.range.start") < 1e6, "only that slice"
     page.keyboard.press("n")

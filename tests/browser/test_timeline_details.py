@@ -109,7 +109,7 @@ def test_lost_time_links_to_its_line_and_to_the_gain(server: Server, run: str, p
     expect(page.locator(".finding").get_by_role("status")).to_have_text(re.compile(r"^\d+ of \d+$"))
     marked = """() => { const map = sawtoothTimeline.root.querySelector('.map'), data = map.getContext('2d').getImageData(0, 3, map.width, 1).data;
         return data.filter((value, i) => i % 4 === 3 && value > 0).length; }"""
-    until(page, f"({marked})() > 0")  # also in the strip
+    until(page, f"({marked})() > 0")  # The mark is also in the strip.
 
 
 @pytest.mark.slow
@@ -175,7 +175,7 @@ def test_the_view_is_also_a_table_with_a_link_to_perfetto(server: Server, run: s
         page.get_by_role("tabpanel", name=f"{what} in view").get_by_test_id("stDataFrame")
         for what in ("GPU operations", "Lost time")
     ]
-    expect(tables[0]).to_contain_text("s16816gemm")  # once the picture has reported that it is drawn
+    expect(tables[0]).to_contain_text("s16816gemm")  # Once the picture has reported that it is drawn.
     assert page.evaluate("performance.getEntriesByName('timeline-whole').length") == 1
     page.get_by_role("tab", name="Lost time in view").click()
     expect(tables[1]).to_contain_text("kernel launches")
@@ -196,7 +196,7 @@ def test_all_ranks_of_a_job_are_on_one_clock(server: Server, page: Page, tmp_pat
     square = page.get_by_role("group", name="Ranks and steps").get_by_role(
         "button", name=re.compile("^rank 1.*ProfilerStep#1:")
     )
-    square.click()  # in the map of ranks and steps: it leads there
+    square.click()  # A square of the map of ranks and steps leads there.
     until(page, "sawtoothTimeline.target.start > 0 && !sawtoothTimeline.move")
     step = page.evaluate("sawtoothTimeline.data.heat[1].steps.find(step => step[5] === 'ProfilerStep#1')")
     start, end = view(page)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.browser
 def test_one_key_opens_the_longest_and_the_next_lost_time(example_server: Server, gpt_run: str, page: Page) -> None:
     opened(page, example_server, gpt_run)
     whole = view(page)
-    page.keyboard.press("l")  # without focus on the picture
+    page.keyboard.press("l")  # The picture has no focus.
     details = page.get_by_role("region", name="Details")
     expect(details).to_contain_text("lost to")
     expect(details.get_by_role("button", name=re.compile("^Ended by"))).to_be_visible()
@@ -38,7 +38,7 @@ def test_one_key_opens_the_longest_and_the_next_lost_time(example_server: Server
     assert second[1] - second[0] <= first[1] - first[0]
     expect(details).to_contain_text("lost to")
     until(page, "location.search.includes('t1=' + sawtoothTimeline.place().t1)")
-    page.wait_for_timeout(700)  # until the page has processed the range, too
+    page.wait_for_timeout(700)  # Wait until the page has also processed the range.
     page.go_back()  # Each place is one entry of the history, with its selection.
     until(page, f"sawtoothTimeline.scene.selected?.start === {first[0]}")
     assert view(page) == pytest.approx((start, end), abs=2)
@@ -113,7 +113,7 @@ def test_a_table_row_opens_its_place(example_server: Server, gpt_run: str, page:
     grid.scroll_into_view_if_needed()
     box = grid.bounding_box()
     assert box is not None
-    page.mouse.click(box["x"] + 15, box["y"] + 55)  # the column that selects the first row
+    page.mouse.click(box["x"] + 15, box["y"] + 55)  # The column that selects the first row.
     until(page, "sawtoothTimeline.scene.selected?.source === 'gaps'")
     start, end = page.evaluate("(({start, end}) => [start, end])(sawtoothTimeline.scene.selected)")
     first = page.evaluate(

@@ -31,7 +31,7 @@ TASKS = {
     "collected_garbage": "gc.",
     "mlp_eager": "graph",
 }
-NOT_PREDICTED = "loader_restarts"  # the problem is named; its gain is refused, because the trace cannot show it
+NOT_PREDICTED = "loader_restarts"  # The problem is named; its gain is refused, because the trace cannot show it.
 HEAD = "| planted | first finding | change | step now, ms | predicted, ms | measured after, ms |\n|---|---|---|--:|---|--:|"
 
 
@@ -43,7 +43,7 @@ class Answer:
     measured_after_ms: float
     report: dict[str, Any]
     explained: dict[str, Any]
-    predicted: dict[str, Any] | str  # the sentence of a refusal
+    predicted: dict[str, Any] | str  # The sentence of a refusal.
 
     @property
     def first(self) -> dict[str, Any]:

@@ -193,7 +193,7 @@ def main() -> int:
     failures, slowest = Counter[str](), 0.0
     logging.getLogger(
         "streamlit.runtime.scriptrunner_utils.script_run_context"
-    ).disabled = True  # pages are opened without a server
+    ).disabled = True  # Pages are opened without a server.
     with mock.patch.dict(os.environ):
         stage = Stage(root, rng, options.pages)
         end = time.monotonic() + options.seconds

@@ -27,7 +27,7 @@ CHECK, AXE_CHECK, AXE = (
     (HERE / name).read_text(encoding="utf-8") for name in ("page_check.js", "axe_check.js", "axe/axe.min.js")
 )
 WIDTHS, NARROW, HEIGHT = (1440, 800, 390), 640, 900
-ON_A_PHONE = ("runs", "verdict", "compare", "live", "timeline", "work")  # the parts used there
+ON_A_PHONE = ("runs", "verdict", "compare", "live", "timeline", "work")  # The parts used there.
 BUNDLED = 3
 READ_SECONDS, SHOW_MS, SETTLE_MS = 240, 60_000, 1500
 
@@ -103,7 +103,7 @@ def _picture(page: Page, address: str, path: Path) -> list[str]:
     page.locator("h1").first.wait_for(timeout=SHOW_MS)
     page.locator("[data-testid=stStatusWidget], [data-testid=stSkeleton]").first.wait_for(state="hidden", timeout=SHOW_MS)
     page.locator("[data-testid=stApp][data-test-script-state=notRunning]").wait_for(timeout=SHOW_MS)
-    page.wait_for_timeout(SETTLE_MS)  # charts draw after the script has ended
+    page.wait_for_timeout(SETTLE_MS)  # Charts draw after the script has ended.
     page.screenshot(path=path, timeout=SHOW_MS)
     page.evaluate(AXE)
     ours, theirs = page.evaluate(AXE_CHECK)

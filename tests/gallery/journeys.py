@@ -25,7 +25,7 @@ from tests.support.paths import ROOT
 from tests.support.servers import Server, start_server
 
 RECORDINGS = ROOT / "tests" / "recordings"
-WITH_STACK = RECORDINGS / "gpt_reads_stack"  # its reads of GPU values have the Python line
+WITH_STACK = RECORDINGS / "gpt_reads_stack"  # Its reads of GPU values have the Python line.
 REPLAYED = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
 WAIT_MS = 180_000
 TICK_MS = 500
@@ -70,7 +70,7 @@ def _print_time(what: str, since: float) -> None:
 def _dropped(server: Server, page: Page) -> str:
     """Drop a trace with its telemetry; return the run."""
     page.goto(server.url)
-    expect(page.get_by_text("Start here")).to_be_visible()  # the bundled recordings are read first
+    expect(page.get_by_text("Start here")).to_be_visible()  # The bundled recordings are read first.
     begun = time.monotonic()
     page.locator("input[type=file]").first.set_input_files([str(WITH_STACK / "trace.json.gz")])
     expect(page.get_by_text("is ready.")).to_be_visible()
@@ -91,7 +91,7 @@ def _fixed(server: Server, page: Page, run: str) -> None:
     change.click()
     expect(page.locator(".open:visible")).to_contain_text(re.compile(r"\.py:\d+ in "))
     _print_time("opened, until the user's line", begun)
-    before = page.get_by_role("heading", level=1).inner_text()  # for all changes of the plan
+    before = page.get_by_role("heading", level=1).inner_text()  # The heading of the plan with all changes.
     begun = time.monotonic()
     page.get_by_role("checkbox").first.uncheck()
     expect(page.get_by_role("heading", level=1)).not_to_have_text(before)

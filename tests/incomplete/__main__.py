@@ -20,7 +20,7 @@ from tests.incomplete.claims import Outcome, analysed, outcome
 from tests.incomplete.damage import damaged, every_damage
 from tests.support.paths import ROOT
 
-Trial = tuple[str, str, int]  # name of the recording, damage, seed
+Trial = tuple[str, str, int]  # Name of the recording, damage, seed.
 
 
 def main(

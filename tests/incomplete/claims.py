@@ -17,9 +17,9 @@ from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.without_findings import without_rules
 
-WRONG = 0.10  # largest accepted error of a trusted number, as a share of the right value
+WRONG = 0.10  # Largest accepted error of a trusted number, as a share of the right value.
 COVERAGE = ("tensor_core_unknown_share", "flop_coverage")  # These change with the recorded data, as they should.
-SMALL = 0.02  # accepted error of a share, in absolute terms: nobody acts on two percentage points
+SMALL = 0.02  # Accepted error of a share, in absolute terms: nobody acts on two percentage points.
 
 
 def numbers_of(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
 
     refused: bool
     wrong: list[str]
-    doubted: int  # withheld, or with another trust than "ok"
+    doubted: int  # Withheld, or with another trust than "ok".
     trusted: int
 
     @property

@@ -183,7 +183,7 @@ DAMAGES: dict[str, Damage] = {
     "record a third of the GPU twice": twice(0.34),
     **MISSHAPEN,
 }  # fmt: skip
-CUTS = (0.3, 0.5, 0.7, 0.9, 0.97)  # share of the file's text that remains
+CUTS = (0.3, 0.5, 0.7, 0.9, 0.97)  # Share of the file's text that remains.
 
 
 def damaged(text: bytes, name: str, seed: int) -> bytes:

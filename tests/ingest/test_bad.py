@@ -61,7 +61,7 @@ def test_at_most_the_odd_event_is_lost(tmp_path, folder, sound, case):
     tables, notes, truncated = ingest(folder, tmp_path, case.content)
     assert not truncated
     assert case.note is None or notes[case.note] == 1
-    odd = [row for row in tables["gpu_ops"] if row[4] == sound_trace.BASE + 500_500]  # start_ns of the inserted kernel
+    odd = [row for row in tables["gpu_ops"] if row[4] == sound_trace.BASE + 500_500]  # start_ns of the inserted kernel.
     if case.wanted == "skip":
         assert odd == [] and tables["cpu_ops"] == sound["cpu_ops"] and tables["gpu_ops"] == sound["gpu_ops"]
     else:

@@ -99,7 +99,7 @@ def test_a_damaged_recording_is_replaced(tmp_path, trace):
     path.write_bytes(b"damaged" * 1000)
     assert ingest_file(trace, folder) == ref
     with duckdb.connect(str(path), read_only=True) as con:
-        assert con.execute("SELECT count(*) FROM cpu_ops").fetchall() == [(6000,)]  # three per step
+        assert con.execute("SELECT count(*) FROM cpu_ops").fetchall() == [(6000,)]  # Three per step.
 
 
 def test_a_read_only_folder_is_reported(tmp_path, trace):

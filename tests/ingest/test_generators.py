@@ -118,13 +118,13 @@ def test_every_generator_with_resources_is_closed_by_its_caller(
             places.setdefault(node.name, set()).add(path)
     assert {"pieces", "lines", "in_processes"} <= places.keys()
     resource_names = re.compile(rf"\b({'|'.join(places)})\b")
-    functions = _functions_of(path for path, text in texts.items() if resource_names.search(text))  # parsing all takes seconds
+    functions = _functions_of(path for path, text in texts.items() if resource_names.search(text))  # Parsing all takes seconds.
     defined = Counter(node.name for _, node in functions)
     unclosed_calls = []
     for path, node in functions:
         each = _inside(node)
         closed = {id(a) for c in each if isinstance(c, ast.Call) and _name(c.func) in CLOSING_CALLS for a in c.args}
-        handed_on = {id(back.value) for back in each if isinstance(back, ast.Return)}  # the caller must close it
+        handed_on = {id(back.value) for back in each if isinstance(back, ast.Return)}  # The caller must close it.
         for call in each:
             name = _name(call.func) if isinstance(call, ast.Call) else ""
             makes_generator = path in places.get(name, ()) or (name in places and defined[name] == 1)

@@ -19,7 +19,7 @@ def stored_run(tmp_path: Path) -> tuple[DataFolder, Manifest]:
     """Return a data folder and the manifest of its run."""
     folder = DataFolder(tmp_path).create()
     refs = [RecordingRef("0" * 16, "trace", "t.json", 0), RecordingRef("1" * 16, "telemetry", "n", offset_ns=5)]
-    for ref in refs:  # propose() refuses runs whose recordings are missing
+    for ref in refs:  # propose() refuses runs whose recordings are missing.
         folder.recording_file(ref.id).touch()
     facts = UserFacts(step_time_ms=46.8, samples_per_step=16)
     run = msgspec.structs.replace(new_manifest(refs, "run é"), facts=facts, settings={"lr": "1"}, tags=["a"], notes="n")

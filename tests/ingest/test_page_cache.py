@@ -27,7 +27,7 @@ def test_reads_of_the_first_epoch_only():
 
 
 def test_restarted_workers_begin_another_epoch():
-    first = first_read([*_epoch(900, disk=0), *_epoch(100, disk=8 * MB)])  # files are found in any order
+    first = first_read([*_epoch(900, disk=0), *_epoch(100, disk=8 * MB)])  # Files are found in any order.
     assert (first.disk_share, first.later_share, first.later_ns, first.is_over) == (1.0, 0.0, 900, True)
 
 
@@ -57,10 +57,10 @@ def test_reading_is_not_over_if_all_came_from_the_cache():
     "processes",
     [
         [],
-        _epoch(1, disk=0, of=0),  # an iterable dataset has no length
+        _epoch(1, disk=0, of=0),  # An iterable dataset has no length.
         _epoch(1, disk=9 * MB, read=4 * MB),  # Cached reads of mapped files are not counted.
-        [*_epoch(1, disk=0), *_epoch(1, disk=0, of=10)],  # two datasets in one process
-        [({"workers": 1, "room": 1e9}, [{"n": 4, "wall": 1, "collate": 0}])],  # a system without counters
+        [*_epoch(1, disk=0), *_epoch(1, disk=0, of=10)],  # Two datasets in one process.
+        [({"workers": 1, "room": 1e9}, [{"n": 4, "wall": 1, "collate": 0}])],  # A system without counters.
     ],
 )
 def test_uncounted_reads_are_not_reported(processes):

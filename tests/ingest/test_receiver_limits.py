@@ -60,7 +60,7 @@ def test_short_sessions_are_removed_if_the_limit_is_reached(tmp_path: Path, monk
     for name, size in (("little", 10), ("growing", 10), ("long", 11)):
         server.append(name, 0, 0, b"{}")
         server.append(name, 1, 0, b"x" * size)
-    with pytest.raises(RefusedError, match="on its Live page"):  # none of them is silent yet
+    with pytest.raises(RefusedError, match="on its Live page"):  # None of them is silent yet.
         server.append("later", 0, 0, b"{}")
     for name in ("little", "growing", "long"):
         os.utime(tmp_path / name, (time.time() - 3600,) * 2)
@@ -84,7 +84,7 @@ def test_pushed_sessions_have_a_quota_that_deletion_frees(tmp_path: Path, monkey
 
 def test_tiny_files_have_a_quota_and_refusals_are_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server, counts = Receiver(tmp_path), []
-    monkeypatch.setattr(receiver, "MAX_PUSHED_SEGMENTS", 5)  # with the marker and meta.json
+    monkeypatch.setattr(receiver, "MAX_PUSHED_SEGMENTS", 5)  # The marker and meta.json count too.
     server.append("one", 0, 0, b"{}")
     for segment in (1, 2):
         server.append("one", segment, 0, b"x")
@@ -243,7 +243,7 @@ def test_a_session_deleted_during_counting_counts_as_zero(tmp_path: Path, monkey
         return scandir(folder)
 
     monkeypatch.setattr(receiver.os, "scandir", deleted_before)
-    assert server._count_pushed() == (4, 2)  # meta.json and the marker of the other
+    assert server._count_pushed() == (4, 2)  # meta.json and the marker of the other.
 
 
 @pytest.mark.parametrize(("error", "disk"), [(errno.ENOSPC, True), (errno.EROFS, True), (errno.ENOENT, False)])

@@ -26,12 +26,12 @@ def rounds(steps: int, long_ms: float, count: int = 10) -> list[float]:
         ([], None),
         ([0.0] * 80, None),
         ([20_000.0, *rounds(8, 28.0)], 8),  # The first step compiles.
-        (([28.0] + [3.0, 3.0, 7.0, 3.0] * 2) * 10, 9),  # an update that takes longer
-        ([3.0] * 40 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 200, None),  # three rounds, and none later
+        (([28.0] + [3.0, 3.0, 7.0, 3.0] * 2) * 10, 9),  # An update that takes longer.
+        ([3.0] * 40 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 7 + [28.0] + [3.0] * 200, None),  # Three rounds, and none later.
         (
             [ms for steps in (8, 5, 8, 3, 7, 8, 4, 6) * 4 for ms in rounds(steps, 28.0, count=1)],
             None,
-        ),  # rounds of varying length
+        ),  # Rounds of varying length.
     ],
 )
 def test_a_period_must_repeat(times: list[float], steps: int | None) -> None:

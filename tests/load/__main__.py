@@ -47,8 +47,8 @@ class Phase:
 
     seconds: list[float] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
-    new: int = 0  # pages with a part that no single viewer saw
-    processor_seconds: float = 0.0  # processor time of the server
+    new: int = 0  # Pages with a part that no single viewer saw.
+    processor_seconds: float = 0.0  # Processor time of the server.
 
     def line(self, name: str, server: psutil.Process) -> str:
         quantiles = " | ".join(f"{v:.2f}" for v in np.percentile(self.seconds or [0], [50, 95, 99]))

@@ -40,7 +40,7 @@ GROWTH_MB = 300.0
 MAX_THREADS = 250
 THREADS_AFTER = 60
 CONNECTIONS_AFTER = 5
-AFTER_SECONDS = 60.0  # everything is available again by then
+AFTER_SECONDS = 60.0  # Everything is available again by then.
 CALL_EVERY_S = 0.1
 
 
@@ -59,7 +59,7 @@ def frame(payload: bytes, length: int | None = None) -> bytes:
     head = bytes([0x82]) + (
         bytes([0x80 | size]) if size < 126 else bytes([0xFE]) + struct.pack(">H", size) if size < 65536 else bytes([0xFF]) + struct.pack(">Q", size)
     )  # fmt: skip
-    return head + b"\0\0\0\0" + payload  # a mask of zeros changes nothing
+    return head + b"\0\0\0\0" + payload  # A mask of zeros changes nothing.
 
 
 async def opened(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -151,7 +151,7 @@ def measured(server: Server, flood: Callable[[str, str], Awaitable[None]]) -> Fi
     def flooding() -> None:
         try:
             asyncio.run(flood(server.url, pushes.token_of(server.data)))  # type: ignore[arg-type]
-        except Exception as error:  # an attack that did not arrive proves nothing
+        except Exception as error:  # An attack that did not arrive proves nothing.
             figures.problem = repr(error)
         done.set()
 
@@ -187,7 +187,7 @@ def main(names: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="sawtooth-floods-") as place:
             server = start_server(Path(place) / "data")
             try:
-                time.sleep(5)  # the bundled recordings are read
+                time.sleep(5)  # The bundled recordings are read.
                 f = measured(server, FLOODS[name])
             finally:
                 server.stop()

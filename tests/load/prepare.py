@@ -31,7 +31,7 @@ def main() -> None:
     for trace in traces:
         name, start = f"load-{trace.parent.name}", time.monotonic()
         if name in here:
-            card_of(here[name], library)  # the code of the analysis may have changed since
+            card_of(here[name], library)  # The code of the analysis may have changed since.
             print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
         else:
             scaled = folder.uploads / f"{name}.json.gz"

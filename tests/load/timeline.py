@@ -40,7 +40,7 @@ from tests.support.chromium import executable, log_in
 from tests.support.servers import Server, start_server
 
 FRAME_MS, TASK_MS, FRAMES_A_SECOND, FIRST_S, HEAP_MB, TILE_MS = 8.0, 50.0, 30.0, 0.7, 300.0, 50.0
-PLACES = 8  # random tiles of each level and source
+PLACES = 8  # Random tiles of each level and source.
 WATCH = """() => {
     window.seen = {tasks: [], ticks: 0, since: performance.now()};
     new PerformanceObserver(list => list.getEntries().forEach(e => seen.tasks.push(e.duration))).observe({type: 'longtask'});
@@ -164,7 +164,7 @@ def main() -> int:
     folder = DataFolder(given.data.absolute())
     run = largest(folder)
     with Library(folder) as library:
-        result = result_of(run, library)  # as after an ingest; otherwise the page would wait for it
+        result = result_of(run, library)  # The result exists after an ingest. Without it, the page would wait.
         wall, processor = tile_queries(result.ranks[0], library)
     print(f"{run.name}; load of the machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     for what, times in (("took", wall), ("processor time", processor)):
@@ -177,9 +177,10 @@ def main() -> int:
             firsts.append(first_picture(page, server, run.id))
             if left:
                 continue
-            page.get_by_test_id("stDataFrame").wait_for()  # the parts below the picture load after it
+            page.get_by_test_id("stDataFrame").wait_for()  # The parts below the picture load after it.
             page.locator('[data-test-script-state="notRunning"]').first.wait_for()
-            before = heap_mb(page)  # not measured: a garbage collection on demand stops the page for an unknown time
+            # Taken outside the measured time, because garbage collection stops the page for an unknown time.
+            before = heap_mb(page)
             page.evaluate(WATCH)
             frames = work(page, given.seconds)
             seen = page.evaluate("({...seen, ms: performance.now() - seen.since})")

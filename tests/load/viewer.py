@@ -17,7 +17,7 @@ from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
 from tests.support.servers import LOGGED_IN
 
-LONGEST_SECONDS = 60.0  # a rerun that takes longer counts as an error
+LONGEST_SECONDS = 60.0  # A rerun that takes longer counts as an error.
 
 
 class LoadError(Exception):
@@ -94,7 +94,7 @@ def _take(forward: ForwardMsg, page: Page) -> None:
     if kind == "html":
         page.figures.add(hashlib.sha256(element.html.body.encode()).hexdigest())
     elif kind == "dataframe":
-        table = element.dataframe  # a long table sends its first rows, and the others when they are scrolled into view
+        table = element.dataframe  # A long table sends its first rows, and the others when they are scrolled into view.
         page.figures.add(hashlib.sha256(table.arrow_data.data or table.lazy_data.initial_chunk).hexdigest())
     elif kind == "plotly_chart":
         page.figures.add(hashlib.sha256(element.plotly_chart.spec.encode()).hexdigest())

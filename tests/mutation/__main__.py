@@ -25,7 +25,7 @@ from pathlib import Path
 
 from tests.support.paths import ROOT
 
-TESTS = {  # module below analysis/ -> its tests below tests/analysis/
+TESTS = {  # Module below analysis/ -> its tests below tests/analysis/.
     "intervals": ["test_intervals.py"],
     "derive/lost/ledger": ["derive/lost/test_ledger.py"],
     "replay/bisection": ["replay/test_bisection.py"],
@@ -43,8 +43,8 @@ TESTS = {  # module below analysis/ -> its tests below tests/analysis/
     "findings/recorded/launches": ["findings/test_launches.py"],
     "findings/plan": ["findings/test_plan.py"],
 }
-JUDGED = Path(__file__).with_name("survivors.toml")  # the mutants that behave like the code, each with its reason
-SLOWEST = "not two_hundred and not planted_five and not four_times_of_five"  # simulations: they judge the method, not a line
+JUDGED = Path(__file__).with_name("survivors.toml")  # The mutants that behave like the code, each with its reason.
+SLOWEST = "not two_hundred and not planted_five and not four_times_of_five"  # Simulations: they judge the method, not a line.
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,

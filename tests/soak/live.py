@@ -32,8 +32,8 @@ from tests.support.servers import Server, start_server, without_bundled
 
 RECORDING = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
 GROWTH_MB_PER_MINUTE = 1.0  # 1.4 GB in a day. A server that runs for weeks is restarted before.
-OLDEST_S = 3.0  # a push waits half a second, a page a second, and both may just have missed
-AGE_SHARE = 0.99  # of the readings: the rest may fall into a pause of a busy machine, and is printed
+OLDEST_S = 3.0  # A push waits half a second, a page a second, and both may just have missed.
+AGE_SHARE = 0.99  # Share of the readings. The others may fall into a pause of a busy machine and are printed.
 # until the server's windows (five and a half minutes at this rate) are full, because its memory grows until then
 FULL_S = 400.0
 SHOWN = re.compile(r"([\d,]+) samples over")
@@ -154,7 +154,7 @@ class _Taken:
     def __init__(self, session: Path) -> None:
         self._session = session
         self._times: list[int] = []
-        self._segment, self._offset = 1, 0  # read up to here
+        self._segment, self._offset = 1, 0  # Read up to here.
 
     def at(self, count: int) -> float | None:
         """Return the Unix time of sample ``count``, counted from 1; None where it is not written yet."""
@@ -164,7 +164,7 @@ class _Taken:
 
     def _read_on(self) -> bool:
         """Read the next whole lines; tell whether there may be more."""
-        followed = self._path(self._segment + 1).exists()  # read first, so that nothing is added to this one
+        followed = self._path(self._segment + 1).exists()  # Read first, so that nothing is added to this one.
         with self._path(self._segment).open("rb") as file:
             file.seek(self._offset)
             lines, end, _ = file.read(1 << 20).rpartition(b"\n")

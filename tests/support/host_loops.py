@@ -47,7 +47,7 @@ def analysed(data: DataFolder, path: Path, **facts: float) -> RunResult:
         library.close()
 
 
-RECORDED_CALL_MS = 0.0007  # the cost of recording a Python call
+RECORDED_CALL_MS = 0.0007  # The cost of recording a Python call.
 
 
 def python_loop() -> ChromeTrace:

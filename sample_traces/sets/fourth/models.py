@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name PyTorch users know
 from torch import Tensor, nn
 
-Cache = list[tuple[Tensor, Tensor]]  # keys and values by layer
+Cache = list[tuple[Tensor, Tensor]]  # Keys and values by layer.
 
 
 def rotated(x: Tensor, position: Tensor) -> Tensor:

@@ -110,7 +110,7 @@ def test_no_rank_is_late_if_none_was_planted(tmp_path: Path) -> None:
     summaries_of(tmp_path, Planted(clock_us={1: 4_000.0, 3: -2_000.0}))
     overview = reduced(tmp_path)
     assert overview.stragglers == ()
-    planted_ns = np.repeat([0, 4_000_000, 0, -2_000_000], 2)  # by rank: two per host
+    planted_ns = np.repeat([0, 4_000_000, 0, -2_000_000], 2)  # One value per rank; two ranks per host.
     assert np.abs(overview.ranks["clock_offset_ns"].to_numpy(np.int64) - planted_ns).max() < 10_000
 
 

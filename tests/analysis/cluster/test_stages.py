@@ -122,7 +122,7 @@ def test_one_slow_rank_is_not_reported_as_a_slow_stage() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_work_that_differs_by_chance_blames_no_rank(seed: int) -> None:
     lengths = np.random.default_rng(seed).gamma(2.0, 0.5, (STAGES, WIDE, STEPS, MICRO))
-    result = judged(lambda *at: float(lengths[0][at[1:]]))  # a microbatch takes equally long on every stage
+    result = judged(lambda *at: float(lengths[0][at[1:]]))  # A microbatch takes equally long on every stage.
     assert result.slowdown > 1.2
     assert result.stragglers == ()
 

@@ -68,7 +68,7 @@ def test_exit_codes_are_those_that_a_shell_reads():
     [
         ("", "not a gate"),
         ("mfu", "not a gate"),
-        ("mfu:5%", "not a gate"),  # without a sign the worse direction is unknown
+        ("mfu:5%", "not a gate"),  # Without a sign, the worse direction is unknown.
         ("speed:+5%", "not a metric"),
         ("mfu:+5ms", "no unit"),
         ("step_time_ms:+5", "needs a unit"),
@@ -102,7 +102,7 @@ def test_a_change_that_is_not_shown_is_not_judged():
     found = comparison(100.0, 106.0, noisy, [s * 1.06 for s in noisy])
     assert found.verdict.word == "no_difference_shown"
     assert code(found, "best_step_time_ms:+5%") == COULD_NOT_JUDGE
-    assert code(found, "best_step_time_ms:+6ms") == PASSED  # not beyond the limit, so no change must be shown
+    assert code(found, "best_step_time_ms:+6ms") == PASSED  # The change is not beyond the limit, so none has to be shown.
 
 
 @pytest.mark.parametrize(("gate", "said"), [("+1%", "1 %"), ("+1ms", "1 %"), ("+90%", None)])

@@ -47,7 +47,7 @@ def test_kernels_are_matched_through_renames_fusions_and_changed_shapes():
         piece("same", "aten::mm", "[[1]]", 10),
         piece("sgemm", "aten::mm", "[[8,8]]", 100),  # The same operator and shapes run another kernel.
         piece("attention_fwd", "aten::bmm", "[[4]]", 50),  # The batch is twice as large.
-        piece("mul", "aten::mul", "[[2]]", 7, "elementwise"),  # fused with add
+        piece("mul", "aten::mul", "[[2]]", 7, "elementwise"),  # Fused with add.
         piece("add", "aten::add", "[[2]]", 8, "elementwise"),
         piece("gone", "aten::item", "[]", 3, "memcpy"),
     ]

@@ -22,7 +22,7 @@ from tests.support.anti_patterns import fills, loop
 
 def test_each_pair_counts_once_and_by_rule(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = DataFolder(tmp_path).create()
-    for predicted in (80.0, 90.0):  # predicted again by newer code: the last prediction counts
+    for predicted in (80.0, 90.0):  # Predicted again by newer code: the last prediction counts.
         remember(folder, "a", "b", Prediction(("tf32-off",), predicted, 100.0))
     remember(folder, "c", "d", Prediction(("tf32-off", "casts"), 105.0, 100.0))
     found = {record.rule: record for record in records(folder)}

@@ -141,7 +141,7 @@ def test_one_run_without_trials_is_a_sweep_of_the_batch_only():
     arranged = sweep([run_of(best_ms=10.0, facts=UserFacts(samples_per_step=8.0))], "batch_size")
     (point,) = arranged.points
     assert (point.value, round(point.throughput.value)) == ("8", 800)
-    assert arranged.sweet_spot is None  # one measured value leaves no choice
+    assert arranged.sweet_spot is None  # One measured value leaves no choice.
     assert arranged.why == "batch_size = 8 gives 800 samples/s; no other value was measured."
     with pytest.raises(UsageError, match="at least two"):
         sweep([tried_run()], "workers")
@@ -286,7 +286,7 @@ def test_trials_make_a_batch_sweep_only_if_batches_differ_or_there_is_one_run():
     arranged = sweep([one, other])
     assert (arranged.setting, arranged.others) == ("workers", ()), "both have the batch size in common"
     larger = batch_run(64, 31.0, workers="4")
-    arranged = sweep([one, larger])  # one of the two has trials
+    arranged = sweep([one, larger])  # One of the two has trials.
     assert (arranged.setting, arranged.others) == ("batch_size", ("workers",))
     with pytest.raises(UsageError, match="batch_size, workers"):
         sweep([batch_run(8, 10.0, workers="2"), larger])

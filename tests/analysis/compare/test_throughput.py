@@ -49,7 +49,7 @@ def test_equal_work_is_compared_by_step_time() -> None:
 
 
 def test_without_samples_on_both_sides_flops_count() -> None:
-    assert between(64, None, flops_per_step=1e12) is None  # the same on both
+    assert between(64, None, flops_per_step=1e12) is None  # The same on both.
 
 
 def on_the_cpu(batches: tuple[int, int], calls: tuple[int, int]) -> Throughput | None:

@@ -60,7 +60,7 @@ def test_without_a_replay_the_profile_is_scaled_and_the_rest_is_outside():
         ("idle", "data_wait"): (10.0, 20.0),
         (OUTSIDE_PROFILE, None): (0.0, 10.0),
     }
-    assert parts(least, least) == {("other_compute", None): (15.0, 15.0)}  # no time remains for losses
+    assert parts(least, least) == {("other_compute", None): (15.0, 15.0)}  # No time remains for losses.
 
 
 def test_unknown_step_time_has_no_waterfall():
@@ -170,7 +170,7 @@ def test_parts_have_the_order_of_the_ledger_and_longer_ones_come_first():
 def test_the_largest_part_takes_the_rounding_error():
     ledger = (("other_compute", None, 1_000_000, None), ("idle", "host_sync", 3_000_000, None))
     for off_ms, owners in ((2e-6, {"other_compute", "idle"}), (2e-5, {"other_compute", "idle", OUTSIDE_PROFILE})):
-        run = run_of(ledger=ledger, best_ms=4.0 + off_ms, source="user")  # a millionth of 4 ms are 4e-6
+        run = run_of(ledger=ledger, best_ms=4.0 + off_ms, source="user")  # A millionth of 4 ms are 4e-6.
         rows = run_waterfall([run], [run])
         assert {row.owner for row in rows} == owners
         assert sum(row.ms_a for row in rows) == Fraction(4.0 + off_ms)

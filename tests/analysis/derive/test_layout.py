@@ -105,7 +105,7 @@ def test_a_screen_shows_the_same_after_each_fault_in_storing_sums(
     folder, recording_id, right = held
     derived = ensure_derived(folder, recording_id)
     stored = screen_sums.sums_file(derived)
-    if fault.startswith("killed"):  # one process dies at the rename, another opens the screen after it
+    if fault.startswith("killed"):  # One process dies at the rename, another opens the screen after it.
         command = [sys.executable, "-c", KILLED, str(folder.root), recording_id, fault]
         assert subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False).returncode == -signal.SIGKILL
         assert stored.exists() == (fault == "killed after it")
@@ -119,7 +119,7 @@ def test_a_screen_shows_the_same_after_each_fault_in_storing_sums(
         before = folder.derived_file(recording_id, 1)
         derived.rename(before)
         screen_sums.sums_file(before).write_bytes(b"sums")
-    elif fault == "within the derived file":  # as they were stored earlier
+    elif fault == "within the derived file":  # Sums were stored there earlier.
         with duckdb.connect() as con:
             con.execute(f"ATTACH '{folder.recording_file(recording_id)}' AS r (READ_ONLY); ATTACH '{derived}' AS d")
             con.execute("SET search_path = 'd.main,r.main'")
@@ -149,7 +149,7 @@ def test_concurrent_readers_make_the_same_sums(held: tuple[DataFolder, str, Rows
         commit(temporary, target)
 
     def screen(_: int) -> Rows:
-        with Library(folder) as library:  # in a separate process
+        with Library(folder) as library:  # The library queries in a separate process.
             return lane_sums(library, recording_id)
 
     monkeypatch.setattr(screen_sums, "commit", together)

@@ -40,10 +40,10 @@ def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
     assert list(rows) == ["Net_0", "Linear_0", "Linear_1", OUTSIDE]  # as called
     own = {name: (round(row["forward_ms"] * 1000), round(row["backward_ms"] * 1000)) for name, row in rows.items()}
     assert own == {
-        "Net_0": (5, 5),  # the addition and its backward
+        "Net_0": (5, 5),  # The addition and its backward.
         "Linear_0": (100, 50),
         "Linear_1": (20, 10),
-        OUTSIDE: (6, 4),  # loss 3, summing gradients 2, optimizer 1; the loss's backward 4
+        OUTSIDE: (6, 4),  # Loss 3, summing gradients 2, optimizer 1; the loss's backward 4.
     }
     assert rows["Net_0"]["total_gpu_ms"] == pytest.approx(0.190)  # 5 + 5 + 150 + 30
     assert sum(row["gpu_ms"] for row in rows.values()) == pytest.approx(0.200)  # 240 − 40, without a gap
@@ -142,7 +142,7 @@ def generated(rng: random.Random) -> ChromeTrace:
     def launch(name: str, number: int | None, origin: int = 0) -> None:
         nonlocal clock, gpu
         length = rng.randint(1, 40_000) / 1000
-        start = max(gpu, clock) + rng.choice([0, 0.5, -2])  # on another stream they may overlap
+        start = max(gpu, clock) + rng.choice([0, 0.5, -2])  # Operations on another stream may overlap.
         work(trace, name, clock, (start, start + length), number, origin)
         gpu, clock = start + length, clock + 10
 
@@ -172,7 +172,7 @@ def generated(rng: random.Random) -> ChromeTrace:
         clock += 1
         if steps:
             trace.step(k, begin, clock)
-    trace.gpu((gpu, gpu + 3), KERNEL)  # its launch was lost
+    trace.gpu((gpu, gpu + 3), KERNEL)  # Its launch was lost.
     return trace
 
 

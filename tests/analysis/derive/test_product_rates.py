@@ -11,7 +11,7 @@ from sawtooth.analysis.run.model import RunResult
 from tests.incomplete.claims import analysed
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
-FLOPS = 2 * 2048**3  # of the loop's product: 257 µs at the 66.9 TFLOP/s of an H200's FP32 units, 35 µs at its 494.7 in TF32
+FLOPS = 2 * 2048**3  # The loop's product takes 257 µs at the 66.9 TFLOP/s of an H200's FP32 units, 35 µs at its 494.7 in TF32.
 
 
 def loop(matmul_us: float, name: str, step_us: float = 1000) -> ChromeTrace:
@@ -22,7 +22,7 @@ def loop(matmul_us: float, name: str, step_us: float = 1000) -> ChromeTrace:
             event["args"]["Input Dims"] = [[2048, 2048], [2048, 2048]]
         if event["name"].startswith("nvjet"):
             event["name"] = name
-    if name.startswith("triton_"):  # which the driver launches
+    if name.startswith("triton_"):  # The driver launches these kernels.
         correlations = {event["args"]["correlation"] for event in trace.events if event["name"] == name}
         for event in trace.events:
             if event["name"] == "cudaLaunchKernel" and event["args"]["correlation"] in correlations:

@@ -72,7 +72,7 @@ def test_a_checkpointed_block_is_recomputed_once(use_reentrant, tmp_path):
     again, everything = again_flops(step, tmp_path)
     head_flops = 2 * BATCH * WIDTH * 4
     assert again == BLOCK_FLOPS
-    assert everything == 3 * (BLOCK_FLOPS + head_flops) + BLOCK_FLOPS  # forward, backward twice that, and once again
+    assert everything == 3 * (BLOCK_FLOPS + head_flops) + BLOCK_FLOPS  # Forward, backward twice that, and once again.
 
 
 def test_plain_training_has_no_recomputation(tmp_path):

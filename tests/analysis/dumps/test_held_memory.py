@@ -60,7 +60,7 @@ def test_memory_at_the_peak_and_at_the_end(tmp_path: Path) -> None:
         event("alloc", 30 * MIB, 3 * MIB, BACKWARD),  # 3: 15 MiB, the peak
         event("free_requested", 10 * MIB, 6 * MIB), event("free_completed", 10 * MIB, 6 * MIB),
         event("alloc", 40 * MIB, MIB, ADAM),  # 10 MiB
-        event("free_requested", 50 * MIB, MIB),  # a block from before the recording: 9 MiB
+        event("free_requested", 50 * MIB, MIB),  # A block from before the recording: 9 MiB.
         event("free_requested", 30 * MIB, 3 * MIB), event("free_requested", 20 * MIB, 2 * MIB - 100),  # 4 MiB at the end
     ]  # fmt: skip
     segments = [
@@ -89,7 +89,7 @@ def test_memory_at_the_peak_and_at_the_end(tmp_path: Path) -> None:
 def test_fragmentation_at_the_end(tmp_path: Path) -> None:
     segments = [
         segment(0, [(2 * MIB, "inactive"), (1 * MIB, "active_allocated"), (5 * MIB, "inactive")]),  # 7 MiB stuck
-        segment(100 * MIB, [(4 * MIB, "inactive")]),  # could be returned to the driver
+        segment(100 * MIB, [(4 * MIB, "inactive")]),  # Could be returned to the driver.
     ]
     memory = of(tmp_path, segments, [event("alloc", 2 * MIB, MIB, OWN)])
     cache = memory.fragmentation

@@ -74,7 +74,7 @@ def test_different_calls_and_sizes_are_named(tmp_path: Path) -> None:
         said(tmp_path, sizes)
         == "The sizes of all_reduce 4 of group group_0 differ: Float [8] on ranks 0 and 1, Float [16] on rank 2."
     )
-    gathered = {rank: flight(waiting(4, op="all_to_all", size=8 + rank), two) for rank in range(3)}  # these may differ
+    gathered = {rank: flight(waiting(4, op="all_to_all", size=8 + rank), two) for rank in range(3)}  # The sizes may differ.
     assert "it does not complete" in said(tmp_path, gathered)
 
 
@@ -85,7 +85,7 @@ def test_one_dump_names_the_call_and_what_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_send_without_its_receive_is_named(tmp_path: Path) -> None:
-    two = {"0": [4, 5]}  # numbers in names count within the group
+    two = {"0": [4, 5]}  # Numbers in names count within the group.
     dumps = {
         4: flight([p2p("send 0->1", 1), p2p("send 0->1", 2, "started")], two),
         5: flight([p2p("recv 1<-0", 1)], two),

@@ -21,7 +21,7 @@ TRAINER = CodeChange("Transformers", "TrainingArguments(...)", 'TrainingArgument
     ("name", "after"),
     [
         ("SGD", ["torch.optim.SGD(model.parameters(), …, fused=True)"]),
-        ("Adagrad", ["torch.optim.Adagrad(model.parameters(), …, foreach=True)"]),  # no fused form for a GPU in every version
+        ("Adagrad", ["torch.optim.Adagrad(model.parameters(), …, foreach=True)"]),  # No fused form for a GPU in every version.
         ("AdamW", ["torch.optim.AdamW(model.parameters(), …, fused=True)", TRAINER.after]),
     ],
 )

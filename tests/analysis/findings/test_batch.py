@@ -46,8 +46,8 @@ def kernel(**changes):
     ("operator", "dims", "larger"),
     [
         ("aten::addmm", [[3072], [4096, 768], [768, 3072], [], []], [[3072], [16384, 768], [768, 3072], [], []]),
-        ("aten::mm", [[4096, 3072], [3072, 768]], [[16384, 3072], [3072, 768]]),  # the gradient of the activations
-        ("aten::mm", [[3072, 4096], [4096, 768]], [[3072, 16384], [16384, 768]]),  # the gradient of the weights
+        ("aten::mm", [[4096, 3072], [3072, 768]], [[16384, 3072], [3072, 768]]),  # The gradient of the activations.
+        ("aten::mm", [[3072, 4096], [4096, 768]], [[3072, 16384], [16384, 768]]),  # The gradient of the weights.
         ("aten::bmm", [[96, 128, 64], [96, 64, 128]], [[384, 128, 64], [384, 64, 128]]),
     ],
 )
@@ -60,7 +60,7 @@ def test_copying_kernels_grow_with_tensors_that_fill_the_gpu():
     scale = Scale(H200, OWN, 4.0)
     factor, low, high, stream_ns, _ = scale.law(kernel(operator="aten::gelu", dims=[[1320, 2048]], types=["float"]))
     assert factor == 4.0 and low < 4.0 < high
-    assert stream_ns == pytest.approx(2 * 4 * 2_703_360 / H200.bandwidth_bytes_per_s * 1e9)  # read and written once
+    assert stream_ns == pytest.approx(2 * 4 * 2_703_360 / H200.bandwidth_bytes_per_s * 1e9)  # Read and written once.
     factor, _, _, stream_ns, _ = scale.law(kernel(operator="aten::gelu", dims=[[66, 2048]], types=["float"]))
     assert factor == 2.0 and math.isnan(stream_ns)
 
@@ -100,7 +100,7 @@ def test_a_recorded_batch_predicts_the_step_of_another():
     assert found.rate == pytest.approx(16 * context.step_ms / found.step_ms)
     assert twice.step_ms == pytest.approx(context.step_ms, rel=0.01)  # The host limits the step, so only the samples increase.
     assert batch_sentence([found]).startswith("16 times the batch: about")
-    assert twice.low_ms < context.step_ms / 1.37 and twice.high_ms > 1.37 * context.step_ms  # the host's speed at another time
+    assert twice.low_ms < context.step_ms / 1.37 and twice.high_ms > 1.37 * context.step_ms  # The host's speed at another time.
 
 
 def test_the_step_of_a_smaller_batch_is_bounded_by_the_hidden_host_time():
@@ -158,7 +158,7 @@ def test_products_without_shapes_grow_once_their_tiles_fill_the_gpu():
 @pytest.mark.parametrize(
     ("launches", "blocks", "times", "factor"),
     [
-        (256, 64, 4, 1),  # a time step of one layer: 16 samples, then 64, in one tile's 64 rows
+        (256, 64, 4, 1),  # A time step of one layer: 16 samples, then 64, in one tile's 64 rows.
         (256, 64, 16, 256 / 132),  # 256 samples in four of them
         (16, 96, 4, 384 / 132),  # 16 time steps together have 256 rows, in full tiles
         (256, 64, 1 / 4, 1),

@@ -72,7 +72,7 @@ def test_memory_of_gradients_does_not_grow():
     freed = Recorded((10, 60, 60 * MB, FORWARD), (50, 58, 40 * MB, BACKWARD), gradients=[(55, GRADIENT)])
     assert memory_at(freed, 0, [4]) == [380 * MB]
     without = Recorded((10, 60, 60 * MB, FORWARD), (50, NEVER, 40 * MB, BACKWARD), optimizer=())
-    assert memory_at(without, 0, [4]) == [380 * MB]  # as long as the step, because no optimizer is marked
+    assert memory_at(without, 0, [4]) == [380 * MB]  # Live for the whole step, because no optimizer is marked.
 
 
 def test_optimizer_memory_does_not_grow_and_memory_of_the_loop_does():
@@ -88,7 +88,7 @@ def test_memory_for_copies_of_parameters_does_not_grow():
     """
     cast = Recorded((10, 60, 20 * MB, FORWARD), gradients=[(99, GRADIENT)], operators=[(9, 11, [GRADIENT], "aten::_to_copy")])
     assert memory_at(cast, 0, [3]) == [120 * MB]
-    layers = [(9, 20, [[8, 10], [GRADIENT]], "aten::convolution")]  # a list of parameters, as in a recurrent network
+    layers = [(9, 20, [[8, 10], [GRADIENT]], "aten::convolution")]  # A list of parameters, as in a recurrent network.
     scratch = Recorded((10, 15, 100 * MB, FORWARD), gradients=[(99, GRADIENT)], operators=layers)
     assert memory_at(scratch, 0, [3]) == [320 * MB]  # 100 + 40 + 3 × 60
     returned = Recorded((10, 60, 100 * MB, FORWARD), gradients=[(99, GRADIENT)], operators=layers)

@@ -53,5 +53,5 @@ def test_a_finding_on_the_optimizer_leads_to_its_steps() -> None:
             "JOIN named_cpu_ops o ON o.name LIKE 'Optimizer.step#%' AND c.start_ns BETWEEN o.start_ns AND o.start_ns + o.dur_ns AND c.thread_id = o.thread_id"
         )
     ((steps, first, last),) = launched
-    assert len(finding.spans) == len(result.lead.counted) == steps - 1  # one place for each counted step
+    assert len(finding.spans) == len(result.lead.counted) == steps - 1  # One place for each counted step.
     assert all(first <= start < end <= last for start, end in finding.spans)

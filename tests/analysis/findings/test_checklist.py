@@ -74,11 +74,11 @@ def test_gain_of_a_technique_is_that_of_its_finding():
         ("gpt_small", "Processes bound to the GPU's cores (NUMA)", "not checked"),
         ("gpt_small", "No graph in evaluation", "not checked"),  # A profile of training steps contains no evaluation.
         ("gpt_small", "Checkpoints out of the loop", "not checked"),  # A profile of a few steps rarely contains one.
-        ("gpt_small", "No allocation in the step", "not checked"),  # growth from step to step needs the recorded allocations
+        ("gpt_small", "No allocation in the step", "not checked"),  # Growth from step to step needs the recorded allocations.
         ("trained_above", "No gradients for parameters that are not trained", "gains"),
         ("all_trained", "No gradients for parameters that are not trained", "nothing"),
         ("zeros_copied", "No gradients for parameters that are not trained", "not applicable"),
-        ("gpt_small", "Debugging off (anomaly detection)", "nothing"),  # every backward pass would show it
+        ("gpt_small", "Debugging off (anomaly detection)", "nothing"),  # Every backward pass would show it.
     ],
 )
 def test_every_status_of_a_technique_occurs(name, technique, status):
@@ -131,7 +131,7 @@ def test_a_rule_belongs_to_one_technique():
     rules = [rule for technique in TECHNIQUES for rule in technique.rules]
     assert len(rules) == len(set(rules))
     graphs = next(technique for technique in TECHNIQUES if technique.title.startswith("CUDA graphs"))
-    assert set(graphs.rules) == {"launch-bound", "graph-capture"}  # the rules whose cost a graph removes
+    assert set(graphs.rules) == {"launch-bound", "graph-capture"}  # The rules whose cost a graph removes.
 
 
 def test_a_technique_has_an_entry_for_each_of_its_findings():

@@ -140,7 +140,7 @@ def test_reads_in_generation_are_not_reads_of_the_loss() -> None:
     ("name", "advised"),
     [
         ("detr_on_host", "copy 1.02 kB in 16 copies per step"),  # DETR's matching: a cost matrix of 64 bytes for each image
-        ("likeness_copies", "copy 25.2 MB in 2 copies per step"),  # both images' features
+        ("likeness_copies", "copy 25.2 MB in 2 copies per step"),  # The features of both images are copied.
     ],
 )
 def test_reads_of_other_tensors_are_not_called_losses(name: str, advised: str) -> None:

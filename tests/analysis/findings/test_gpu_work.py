@@ -42,7 +42,7 @@ def test_operation_times_sum_to_the_time_of_their_owner(seed: int) -> None:
 
 def test_overlapping_time_goes_to_the_higher_owner_then_the_earlier_operation() -> None:
     start, end = np.array([0, 5, 8], np.int64), np.array([10, 20, 12], np.int64)
-    codes = np.array([1, 1, 0], np.int8)  # two kernels, and one on tensor cores over both
+    codes = np.array([1, 1, 0], np.int8)  # Two kernels, and one on tensor cores over both.
     window = Intervals(np.array([0], np.int64), np.array([18], np.int64))
     assert own_times(start, end, codes, window).tolist() == [8, 6, 4]
 
@@ -98,7 +98,7 @@ def test_phases_operators_and_findings_by_hand(tmp_path: Path) -> None:
         host = host_times(view, "operator").set_index("operator")
     us = {row["name"]: round(1000 * row["ms"]) for row in grouped(found, "phase").to_dict("records")}
     assert us == {"backward": 400, "forward": 300, "optimizer": 150, "loss": 50}
-    assert grouped(found, "phase") is grouped(found, "phase")  # a page asks three times, and each takes 15 ms
+    assert grouped(found, "phase") is grouped(found, "phase")  # A page asks three times, and each takes 15 ms.
     operators = grouped(found, "operator").set_index("name")
     assert round(1000 * operators.loc["aten::mm", "ms"]) == 700 and operators.loc["aten::mm", "launches_per_step"] == 2
     assert operators.loc["aten::mse_loss", "changes"] == (0,) and operators.loc["aten::mm", "changes"] == ()

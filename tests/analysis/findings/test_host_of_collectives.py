@@ -21,7 +21,7 @@ from tests.support.collective_loops import NODE
 from tests.support.pipelined import KERNEL, pipelined
 
 STEPS, LAYERS, MICRO = 5, 3, 3
-HOST_US = 200.0  # time between two launches; the GPU finishes each kernel before the next launch
+HOST_US = 200.0  # Time between two launches; the GPU finishes each kernel before the next launch.
 GATHER, REDUCE, SCATTER = (
     f"ncclDevKernel_{name}_RING_LL(ncclDevKernelArgsStorage<4096ul>)" for name in ("AllGather", "AllReduce", "ReduceScatter")
 )
@@ -145,7 +145,7 @@ def test_larger_buckets_save_host_calls(tmp_path: Path) -> None:
         for _ in range(24):
             host.launch(KERNEL, NODE)
             host.launch(REDUCE, NODE, "c10d::allreduce_")
-        host.elements = 50_000_000  # the gradient of an embedding table, which alone fills a bucket of any size
+        host.elements = 50_000_000  # The gradient of an embedding table, which alone fills a bucket of any size.
         host.launch(REDUCE, NODE, "c10d::allreduce_")
         host.elements = 250_000
         host.step(step, begin)

@@ -125,7 +125,7 @@ def test_numbers_that_are_only_read_are_removed_with_the_read(tmp_path: Path) ->
             t = scalar_read(trace, t, t - at + 20)
     found = next(f for f in analysed(tmp_path, trace).findings if f.rule == "host-waits-for-gpu")
     gone = [edit for edit in found.edits if type(edit).__name__ == "WithoutOps"]
-    assert len(gone) == 1 and len(gone[0].ops) == 4 * (4 + 3)  # four copies to the host and three scalars per step
+    assert len(gone) == 1 and len(gone[0].ops) == 4 * (4 + 3)  # Four copies to the host and three scalars per step.
 
 
 def scalar_read(trace: ChromeTrace, t: float, until: float) -> float:
@@ -190,14 +190,15 @@ def test_the_first_example_fits_the_case_of_the_run(name: str, rule: str, line: 
 def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -> None:
     assert limited_confidence(confidence, 50.0, *interval) == stated
     assert limited_confidence(confidence, 50.0, *interval, estimated=True) == ("medium" if stated == "high" else stated)
-    assert limited_confidence(confidence, None, None, None) == confidence  # without a prediction it is as certain as the cause
+    # Without a prediction, it is as certain as the cause.
+    assert limited_confidence(confidence, None, None, None) == confidence
 
 
 @pytest.mark.parametrize(
     ("severity", "ops", "saves_ms", "first"),
     [
-        ("warning", (1, 2, 3), 10.0, "compile"),  # it removes the kernels of the fault and others
-        ("warning", (1, 2, 3), 4.0, "fault"),  # but less is saved
+        ("warning", (1, 2, 3), 10.0, "compile"),  # Compiling removes the kernels of the fault and others.
+        ("warning", (1, 2, 3), 4.0, "fault"),  # Compiling saves less than removing the fault.
         ("warning", (7, 8, 9), 10.0, "fault"),  # Other kernels: both changes are needed, and a fault comes before a choice.
         (
             "critical",

@@ -120,7 +120,7 @@ def test_a_later_step_includes_the_uncertainty_of_earlier_ones():
 def test_a_change_without_gain_is_tried_again_after_the_others(loop):
     _, whatif, best = loop
     half, graph = finding("half", ScaledOps(products(whatif), 0.5, 0.45, 0.55)), finding("graph", AsGraph())
-    assert plan_of(whatif, best, [half]) == ()  # the host limits the step
+    assert plan_of(whatif, best, [half]) == ()  # The host limits the step.
     assert [step.rule for step in plan_of(whatif, best, [half, graph])] == ["graph", "half"]
 
 

@@ -42,7 +42,7 @@ TIMED = UserFacts(
         ({"loader_sample_ms": 2, "loader_sample_cpu_ms": 0.1}, "sample", "waits for 95 % of its time", "WebDataset", None),
         ({"loader_pin_ms": 9}, "pinning", ": one thread pins the batches of all", "more workers do not help", SENT_SMALL),
         ({"loader_pin_ms": 9, "loader_padding": 0.4}, "pinning", ": one thread", "groups samples of similar length", SENT_SMALL),
-        ({"loader_pin_ms": 1}, "collate", ": collating", "Vectorise", VECTORISED),  # four workers make a batch in 1.44 ms
+        ({"loader_pin_ms": 1}, "collate", ": collating", "Vectorise", VECTORISED),  # Four workers make a batch in 1.44 ms.
         ({"loader_pin_ms": 9, "loader_workers": 0}, "pinning", ": pinning a batch takes 9 ms", "pin_memory=False", SENT_SMALL),
         ({"loader_pin_ms": 3, "loader_workers": 0}, "collate", "of the 8.76 ms for a batch", "Vectorise", VECTORISED),
     ],

@@ -32,7 +32,7 @@ from tests.support.chrome_trace import ChromeTrace, matmul_loop
         ("train.py(12): step", True),
         ("src/loop/train.py(240): <lambda>", True),
         ("model.pyx(3): forward", True),
-        ("profile.py(7): main", True),  # a standard library name that people use for their own scripts
+        ("profile.py(7): main", True),  # A standard library name that people use for their own scripts.
         ("site-packages/torch/nn/modules/module.py(1501): _call_impl", False),
         ("torch/utils/data/dataloader.py(701): __next__", False),
         ("/usr/lib/python3.11/threading.py(982): run", False),
@@ -43,7 +43,7 @@ from tests.support.chrome_trace import ChromeTrace, matmul_loop
         ("<built-in method item of Tensor object at 0x7f>", False),
         ("nn.Module: Linear_0", False),
         ("train.py", False),
-        ("src/datasets/coco.py(31): __getitem__", True),  # a folder of the user with the name of a library
+        ("src/datasets/coco.py(31): __getitem__", True),  # A folder of the user with the name of a library.
         ("my/transformers/block.py(8): forward", True),
         ("code/train.py(12): step", True),
         ("code.py(12): step", True),
@@ -71,7 +71,7 @@ def test_only_the_longest_place_is_called_most(places: list[str], words: str | N
     assert first_user_line([{"place": place} for place in places]) == words
 
 
-Call = tuple[str, float, float, int | None]  # name, start and end in µs, and the number from 1 of the call around it
+Call = tuple[str, float, float, int | None]  # Name, start and end in µs, and the number from 1 of the call around it.
 
 
 def loop_with(*calls: Call, steps: int = 3) -> ChromeTrace:
@@ -124,7 +124,7 @@ def test_the_stack_of_a_launch_has_the_frames_of_the_user(tmp_path: Path) -> Non
         # main was open when the recording began, so its line is the current one at that time
         assert stale_lines(recording) == {"train.py(5): main", "torch/profiler/profiler.py(9): start"}
         assert user_stack(recording, 0, starts[0]) == ("train.py: main", "model.py(12): forward")
-        assert user_stack(recording, 0, starts[-1]) == ()  # launched by a later step, outside every recorded call
+        assert user_stack(recording, 0, starts[-1]) == ()  # A later step launched it, outside every recorded call.
 
 
 def test_the_line_of_a_loop_is_shared_by_all_its_launches(tmp_path: Path) -> None:
@@ -185,4 +185,4 @@ def test_launches_of_autograd_have_the_line_of_the_backward_call(tmp_path: Path)
     with recorded(trace, tmp_path) as recording:
         starts = dict(recording.rows("SELECT name, start_ns FROM gpu_ops JOIN names USING (name_id)"))
         assert user_stack(recording, 0, starts["of_backward"]) == ("train.py: main", "train.py: step")
-        assert user_stack(recording, 0, starts["later"]) == ()  # while no backward pass runs
+        assert user_stack(recording, 0, starts["later"]) == ()  # No backward pass runs at this time.

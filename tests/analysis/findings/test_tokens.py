@@ -96,7 +96,7 @@ def test_a_capture_of_one_step_has_an_estimate_and_predictions() -> None:
 def test_evaluation_between_steps_is_counted_by_its_frequency(name: str, measured: float) -> None:
     lead = result_of(name).lead
     assert lead is not None and lead.best.ms == pytest.approx(measured, rel=0.05)
-    assert len(lead.counted) % 3 == 0  # after every third step
+    assert len(lead.counted) % 3 == 0  # The whole count is after a third step.
 
 
 def test_workers_are_limited_by_cores() -> None:

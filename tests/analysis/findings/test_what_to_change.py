@@ -90,7 +90,7 @@ def finding_with(**fields: object) -> Finding:
     return Finding("r", "info", "A finding", act("Change it."), "low", **fields)  # type: ignore[arg-type]
 
 
-SAME = None  # page and report agree
+SAME = None  # Page and report agree.
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_the_report_has_verdict_changes_and_readings(tmp_path: Path) -> None:
         " ".join(said.replace("%", " %").split()) in text
         for said in (first.title, first.fix, first.risk, first.changes[0].after)
     )
-    assert page.count('<div class="bar"') == 2  # as recorded and without the profiler
+    assert page.count('<div class="bar"') == 2  # One bar as recorded, one without the profiler.
     widths = [float(w) for w in re.findall(r"width:([\d.]+)%\"", page.split('<div class="bar"')[1].split("small legend")[0])]
-    assert sum(widths) == pytest.approx(100, abs=0.01)  # the parts sum to the total
+    assert sum(widths) == pytest.approx(100, abs=0.01)  # The parts sum to the total.
     assert "not checked, because" in page
 
 

@@ -29,8 +29,8 @@ def failed(result: RunResult) -> set[str]:
     ("contexts", "processes", "wrong"),
     [
         ((1, 1), 1, True),
-        ((1, 2), 1, False),  # one process with two GPUs
-        ((1, 1), 2, False),  # two processes in one file, each with its own first context
+        ((1, 2), 1, False),  # One process with two GPUs.
+        ((1, 1), 2, False),  # Two processes in one file, each with its own first context.
     ],
 )
 def test_a_context_belongs_to_one_device(contexts: tuple[int, int], processes: int, wrong: bool) -> None:
@@ -67,10 +67,10 @@ def capturing(launches: int, *, steps: int = 6, captured_in: int = 1) -> ChromeT
 @pytest.mark.parametrize(
     ("trace", "shown"),
     [
-        (capturing(40, steps=1), True),  # the only step
+        (capturing(40, steps=1), True),  # The only step.
         (capturing(40, captured_in=6), True),  # every step
-        (capturing(15, steps=1), False),  # too small for a graph
-        (capturing(40, captured_in=1), False),  # the first of six steps, which is not counted
+        (capturing(15, steps=1), False),  # Too small for a graph.
+        (capturing(40, captured_in=1), False),  # The first of six steps, which is not counted.
     ],
 )
 def test_a_graph_capture_is_not_an_idle_run(trace: ChromeTrace, shown: bool) -> None:
@@ -110,7 +110,7 @@ def test_a_range_of_loading_that_never_ends_lowers_the_trust(until: int, wrapped
     trace = matmul_loop(6)
     for k in range(6):
         trace.host("user_annotation", LOADING, 1000 * k + 800, max(1000 * k + 980, until))
-        if wrapped:  # a loader that reads from another
+        if wrapped:  # A loader that reads from another.
             trace.host("user_annotation", LOADING, 1000 * k + 810, 1000 * k + 970)
     result = result_of(trace)
     assert ("ranges_unended" in failed(result)) == wrong

@@ -110,7 +110,7 @@ def test_launches_during_graph_capture_are_not_a_fault() -> None:
     trace.host("cuda_runtime", "cudaLaunchKernel", 2110, 2112, correlation=9001)
     trace.host("cuda_runtime", "cudaStreamEndCapture", 2120, 2121, correlation=9002)
     assert result_of(trace).failed == ()
-    trace.host("cuda_runtime", "cudaLaunchKernel", 2130, 2132, correlation=9003)  # after the capture, a record is expected
+    trace.host("cuda_runtime", "cudaLaunchKernel", 2130, 2132, correlation=9003)  # After the capture, a record is expected.
     assert result_of(trace).failed != ()
 
 

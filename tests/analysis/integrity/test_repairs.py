@@ -55,10 +55,10 @@ def test_an_operation_ends_where_the_next_of_its_stream_begins_also_across_slice
         (
             columns([0, 191_100], [215_000, 218_500]),
             None,
-        ),  # dependent launch: 23.9 µs of 215 µs, and the next kernel ends later
-        (columns([0, 3_000], [6_000, 9_000]), None),  # half of a short kernel
-        (columns([0, 100_000], [300_000, 200_000], graph=3), None),  # branches of a graph, by its id
-        (columns([0, 100_000], [300_000, 200_000]), [4, 4]),  # and the same if one call launched them
+        ),  # Dependent launch: 23.9 µs of 215 µs, and the next kernel ends later.
+        (columns([0, 3_000], [6_000, 9_000]), None),  # The overlap is half of a short kernel.
+        (columns([0, 100_000], [300_000, 200_000], graph=3), None),  # Branches of a graph, by its id.
+        (columns([0, 100_000], [300_000, 200_000]), [4, 4]),  # The same if one call launched both.
     ],
 )
 def test_legal_overlaps_stay(rows, call_of) -> None:
@@ -69,7 +69,7 @@ def test_legal_overlaps_stay(rows, call_of) -> None:
 def test_operations_of_a_graph_end_before_the_next_launch_begins(graph: int) -> None:
     starts, ends = [0, 100_000, 200_000, 400_000, 500_000], [700_000, 150_000, 404_000, 450_000, 550_000]
     rows = columns(starts, ends, graph=graph, launches=[4, 4, 4, 5, 5])
-    assert cuts(rows, call_of=[0, 0, 0, 1, 1]) == {0: 400_000}  # the third overlaps by 4 µs, which is legal
+    assert cuts(rows, call_of=[0, 0, 0, 1, 1]) == {0: 400_000}  # The third overlaps by 4 µs, which is legal.
     others = columns(starts, ends, graph=graph, launches=[4, 4, 4, 4, 4])
     assert cuts(others, call_of=[0, 0, 0, 0, 0]) == {}
 
@@ -77,7 +77,7 @@ def test_operations_of_a_graph_end_before_the_next_launch_begins(graph: int) -> 
 @pytest.mark.parametrize(
     "rows",
     [
-        columns([0, 191_100], [215_000, 210_000]),  # the next kernel ends first: it did not wait for this one
+        columns([0, 191_100], [215_000, 210_000]),  # The next kernel ends first: it did not wait for this one.
         columns([0, 150_000], [215_000, 250_000]),  # 30 % of the kernel
         # Once in four times that these two follow each other.
         columns(
@@ -85,7 +85,7 @@ def test_operations_of_a_graph_end_before_the_next_launch_begins(graph: int) -> 
             [215_000, 218_500, 690_000, 720_000, 990_000, 1_020_000, 1_290_000, 1_320_000],
             names=[1, 2] * 4,
         ),
-        columns([0, 191_100], [215_000, 218_500], kinds=[0, 1]),  # copies do not overlap with kernels of their stream
+        columns([0, 191_100], [215_000, 218_500], kinds=[0, 1]),  # Copies do not overlap with kernels of their stream.
     ],
 )
 def test_near_misses_of_dependent_launches_are_cut(rows) -> None:

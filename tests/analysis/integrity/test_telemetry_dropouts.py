@@ -46,8 +46,8 @@ def test_dropouts_are_left_out_of_means_and_pictures(tmp_path, util_at_zero, mea
     [
         (0.3, 0.2, 190, True),
         (0.0, 0.2, 190, False),
-        (0.3, 0.2, 222, False),  # power does not distinguish work from idle time
-        (0.3, 0.1, 190, False),  # utilization may lag behind the power
+        (0.3, 0.2, 222, False),  # Power does not distinguish work from idle time.
+        (0.3, 0.1, 190, False),  # Utilization may lag behind the power.
     ],
 )
 def test_utilization_that_reads_0_at_the_power_of_work_is_missing(lost, every_s, idle_w, zeros) -> None:

@@ -98,7 +98,7 @@ def test_times_in_another_unit_are_the_headline(steps: int, factor: float, withh
         )
 
 
-@pytest.mark.parametrize(("first_dur", "bounded"), [(600.5, True), (600, False)])  # whole microseconds: the rest was cut off
+@pytest.mark.parametrize(("first_dur", "bounded"), [(600.5, True), (600, False)])  # Whole microseconds: the rest was cut off.
 def test_kernels_without_duration_make_the_busy_share_a_lower_bound(first_dur: float, bounded: bool) -> None:
     trace = matmul_loop(12)
     first, *others = kernels(trace)

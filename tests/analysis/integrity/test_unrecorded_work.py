@@ -37,10 +37,10 @@ def waiting(call: str, tail_us: float, *, every: int = 1, beside: str = "cudaEve
     [
         ("cudaEventSynchronize", 450, 1, "cudaEventRecord", True),
         ("cudaStreamSynchronize", 450, 1, "cudaEventRecord", True),
-        ("cudaDeviceSynchronize", 450, 1, "cudaLaunchHostFunc", False),  # the stream may wait for the function
-        ("cudaStreamSynchronize", 450, 4, "cudaEventRecord", False),  # a host that resumed late in few steps
+        ("cudaDeviceSynchronize", 450, 1, "cudaLaunchHostFunc", False),  # The stream may wait for the function.
+        ("cudaStreamSynchronize", 450, 4, "cudaEventRecord", False),  # A host that resumed late in few steps.
         ("cudaStreamSynchronize", 60, 1, "cudaEventRecord", False),
-        ("cudaEventQuery", 450, 1, "cudaEventRecord", False),  # it does not wait
+        ("cudaEventQuery", 450, 1, "cudaEventRecord", False),  # This call does not wait.
     ],
 )
 def test_a_wait_that_outlasts_the_gpus_work_shows_missing_work(

@@ -184,11 +184,11 @@ def test_operators_unknown_to_the_flop_counter(op, dims, expected):
         ("aten::mm", [[4, 8], [9, 16]], []),
         ("aten::mm", [[4, 8], "[8, ...]"], []),
         ("aten::add", [[4, 8], [4, 8]], []),
-        ("aten::linear", [[4, 8], [16, 8]], []),  # its addmm or mm counts
+        ("aten::linear", [[4, 8], [16, 8]], []),  # Its addmm or mm counts instead.
         ("aten::conv2d", [[1, 3, 8, 8], [4, 3, 3, 3]], ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "1"]),
         ("aten::cudnn_convolution", [[1, 3, 8, 8], [4, 3, 3, 3]], ["", "", "[0, 0]", "[1, 1]", "[1, 1]", "1"]),
-        ("aten::convolution", [[1, 3, 8, 8], [4, 3, 3, 3]], None),  # stride and padding not recorded
-        ("aten::convolution_backward", [[1, 4, 6, 6], [1, 3, 8, 8], [4, 3, 3, 3]], None),  # mask not recorded
+        ("aten::convolution", [[1, 3, 8, 8], [4, 3, 3, 3]], None),  # Stride and padding not recorded.
+        ("aten::convolution_backward", [[1, 4, 6, 6], [1, 3, 8, 8], [4, 3, 3, 3]], None),  # Mask not recorded.
         ("flash_attn::_flash_attn_varlen_forward", [[4096, 8, 64]] * 3, []),  # lengths of packed sequences are not in the shapes
         ("aten::_flash_attention_forward", [[4096, 8, 64]] * 3 + [[5], [5]], []),
         ("aten::_efficient_attention_forward", [[1, 4096, 8, 64]] * 3 + [[], [5], [5]], []),

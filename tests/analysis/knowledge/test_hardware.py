@@ -65,8 +65,8 @@ def test_a_slice_is_scaled_by_its_sms():
     gpu = identify("NVIDIA A100-SXM4-40GB MIG 3g.20gb", 8, 0, 42, 20 * GIB, "nvidia")
     assert gpu is not None
     assert gpu.peak_16bit_tflops == pytest.approx(312 * 42 / 108)
-    assert gpu.bandwidth_bytes_per_s == pytest.approx(1555e9 / 2)  # half the memory slices
-    assert gpu.quoted_clock_mhz == pytest.approx(312e6 / (2048 * 108))  # the clock does not change
+    assert gpu.bandwidth_bytes_per_s == pytest.approx(1555e9 / 2)  # The instance has half of the memory slices.
+    assert gpu.quoted_clock_mhz == pytest.approx(312e6 / (2048 * 108))  # The clock does not change.
     assert "42 of 108 SMs" in (gpu.note or "")
 
 

@@ -70,7 +70,7 @@ def test_product_with_a_sparse_operand_has_no_dense_work() -> None:
     dims = [[1024, 1024], [1024, 1024]]
     assert product_work("aten::mm", dims, [[], [1024, 1]], "bf16") is None
     assert product_work("aten::mm", dims, [[1024, 1], [1024, 1]], "bf16") is not None
-    assert product_work("aten::mm", dims, None, "bf16") is not None  # strides were not recorded
+    assert product_work("aten::mm", dims, None, "bf16") is not None  # Strides were not recorded.
 
 
 def test_only_the_contiguous_dimension_must_be_aligned() -> None:
@@ -109,7 +109,7 @@ def test_other_gpus_scale_and_have_wider_intervals() -> None:
         estimate(work, gpu_named(name)) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB")
     )
     assert h200 and h100 and a100
-    assert a100.ms / h200.ms == pytest.approx(989.4 / 312, rel=0.2)  # peak TFLOPS of both in bf16
+    assert a100.ms / h200.ms == pytest.approx(989.4 / 312, rel=0.2)  # Peak TFLOPS of both in bf16.
     assert h200.high / h200.low < h100.high / h100.low < a100.high / a100.low
 
 

@@ -59,7 +59,7 @@ def test_an_elementwise_operator_is_bound_by_memory():
         "gpu_calls": 2,
     }
     row = roofline(operators(gelu), H200).iloc[0]
-    moved = 2 * 2 * 2 * N * N  # two calls, read and write, two bytes
+    moved = 2 * 2 * 2 * N * N  # Two calls, read and write, two bytes.
     assert row["bound"] == "memory"
     assert row["category"] == "elementwise"
     assert row["bytes"] == moved
@@ -100,7 +100,7 @@ def test_cached_time_is_not_a_negative_opportunity():
 def test_rows_without_time_bytes_or_flops_are_not_on_the_roofline():
     rows = [
         mm(64, 0),
-        mm(64, 1000) | {"flops": None},  # counted in the operator around it
+        mm(64, 1000) | {"flops": None},  # The FLOPs count in the operator around it.
         {
             "name": "aten::embedding",
             "input_dims": [[9, 9], [3]],

@@ -26,7 +26,7 @@ SQUARE = [[64, 64], [64, 64]]
         (SIMT, "aten::mm", ["double"] * 2, SQUARE, H200, "fp64"),
         (SIMT, "aten::mm", ["int"] * 2, SQUARE, H200, "not_eligible_dtype"),
         (SIMT, "aten::mm", BF16, [[64, 63], [63, 64]], H200, "misaligned"),
-        (SIMT, "aten::addmm", ["float", *BF16], [[7], [64, 64], [64, 64]], H200, "fell_back"),  # the bias does not matter
+        (SIMT, "aten::addmm", ["float", *BF16], [[7], [64, 64], [64, 64]], H200, "fell_back"),  # The bias does not matter.
         (SIMT, "aten::mm", BF16, SQUARE, H200, "fell_back"),
         (SIMT, "aten::mm", None, None, H200, "fell_back"),
         (SIMT, "aten::mm", BF16, SQUARE, P100, "no_tensor_cores"),
@@ -77,7 +77,7 @@ def test_evidence_that_tf32_is_on():
     fp32, bf16 = '["float","float"]', '["c10::BFloat16","c10::BFloat16"]'
     rows = [
         ("aten::convolution", fp32, "conv", "yes"),
-        ("aten::_cudnn_rnn", fp32, "gemm", "yes"),  # follows cuDNN's setting, not that of products
+        ("aten::_cudnn_rnn", fp32, "gemm", "yes"),  # Follows cuDNN's setting, not that of products.
         ("aten::mm", bf16, "gemm", "yes"),
         ("aten::mm", fp32, "gemm", "no"),
         (None, None, "attention", "yes"),
@@ -86,7 +86,7 @@ def test_evidence_that_tf32_is_on():
     assert tf32_categories(kernels, "nvidia") == {"conv"}
     kernels.loc[3, "tensor_cores"] = "yes"
     assert tf32_categories(kernels, "nvidia") == {"conv", "gemm"}
-    assert tf32_categories(kernels, "amd") == set()  # its matrix cores multiply FP32 itself
+    assert tf32_categories(kernels, "amd") == set()  # AMD's matrix cores multiply FP32 itself.
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_kernel_name_gives_the_dtype_if_none_was_recorded(kernel, code):
 @pytest.mark.parametrize(
     ("kernel", "op", "types"),
     [
-        ("nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN", "aten::mm", BF16),  # it does use them
+        ("nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN", "aten::mm", BF16),  # This kernel does use tensor cores.
         ("matmul_kernel", None, None),  # unknown
         ("void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >(int)", "aten::fill_", ["float"]),
     ],

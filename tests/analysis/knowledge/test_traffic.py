@@ -44,7 +44,7 @@ def test_bytes_by_hand(op, dims, types, concrete, expected):
     [
         ("aten::mm", None, None),
         ("aten::mm", [[4, 8], [8, 16]], None),
-        ("aten::embedding", [[50304, 768], [8, 1024]], ["float", "long int"]),  # it reads a few rows of the table
+        ("aten::embedding", [[50304, 768], [8, 1024]], ["float", "long int"]),  # The operator reads a few rows of the table.
         ("aten::_foreach_add_", [[[4], [8]], [[4], [8]]], ["TensorList", "TensorList"]),
         ("mylib::op", [[4]], ["float"]),
     ],

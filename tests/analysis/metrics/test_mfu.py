@@ -86,7 +86,7 @@ def test_a_profiled_wait_for_another_rank_does_not_raise_kernel_efficiency():
     counts = flops(2 * 0.5 * 989.4e12 * 0.015, union_ns=30_000_000)
     best = choose_step_time(steps(40, 40), StepEstimate(20e6), None)
     got = readings(counts, best, 76_000_000, 2, works_ms=18.0)
-    assert got["mfu"].value == pytest.approx(0.375)  # half of the peak for 15 of 20 ms
+    assert got["mfu"].value == pytest.approx(0.375)  # Half of the peak for 15 of 20 ms.
     assert got["mfu_factor_busy"].value == pytest.approx(0.9)
     # of the profiled 38 ms it would be 39 %, and the next factor 106 %
     assert got["mfu_factor_flop_kernels"].value == pytest.approx(15 / 18)

@@ -40,9 +40,9 @@ def test_shares_of_a_window_by_hand() -> None:
     values = {key: reading.value for key, reading in readings_of(measured()).items()}
     assert (values["gpu_busy_share"], values["gpu_idle_share"]) == (0.8, 0.2)
     assert values["tensor_core_time_share"] == 0.8  # 600 of 750
-    assert values["tensor_core_unknown_share"] == pytest.approx(50 / 750)  # the copy is no compute
+    assert values["tensor_core_unknown_share"] == pytest.approx(50 / 750)  # The copy is no compute.
     assert values["sm_efficiency"] == 0.375  # (300 + 75) of 1,000
-    assert values["achieved_occupancy"] == 0.5  # only the first is known
+    assert values["achieved_occupancy"] == 0.5  # Only the first kernel's occupancy is known.
     assert values["kernel_launches_per_step"] == 9
     assert values["mfu"] is None and values["nvml_gpu_util_mean"] is None
 
@@ -56,12 +56,12 @@ def test_an_impossible_value_is_missing_with_the_reason() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "kept"),
     [
-        ("gpu_busy_share", 1.0 + 1e-9, True),  # what floats lose
+        ("gpu_busy_share", 1.0 + 1e-9, True),  # Floats lose this much.
         ("gpu_busy_share", 1.01, False),
         ("nvml_gpu_util_mean", -0.2, False),
         ("mfu", 1.4, True),  # 8-bit operators
         ("mfu", 9.0, False),
-        ("mfu_factor_busy", 1.3, True),  # a stopwatch below the profile
+        ("mfu_factor_busy", 1.3, True),  # A stopwatch below the profile.
         ("best_step_time_ms", -1.0, False),
         ("best_step_time_ms", 1e7, True),
     ],

@@ -16,7 +16,7 @@ from sawtooth.analysis.metrics.pauses import Pauses, Round
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork, by_trace, with_host_drift
 
-WORK = StepWork(kernel_ns=29.8e6, dispatched=1067)  # a ViT: 31.1 ms with its dispatch
+WORK = StepWork(kernel_ns=29.8e6, dispatched=1067)  # A ViT: 31.1 ms with its dispatch.
 
 
 def steps(*durations_ms: float) -> pd.DataFrame:
@@ -90,7 +90,7 @@ def test_marks_of_launches_only_are_not_a_step_time() -> None:
     # Twenty-five marks of a loop that reads its loss every tenth step contain two waits, which look like pauses.
     assert chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 2.1, 2.0, 2.2)).source != "marks"
     shorter = chosen((32.0, 32.2), 31.9, marks=StepTimeEvidence("marks", 24.0, 23.8, 24.2))
-    assert shorter.source == "marks"  # with other lengths than the profiled steps
+    assert shorter.source == "marks"  # The lengths differ from those of the profiled steps.
 
 
 def test_disagreement_is_reported_and_lowers_trust() -> None:
@@ -134,9 +134,9 @@ def test_a_run_within_its_profiled_step_is_represented_for_any_replay() -> None:
     ("ms", "typical_ms", "represented"),
     [
         (16.6, 16.2, True),  # Each takes equally long: these are the profiled steps on a host of another speed.
-        (16.6, 3.4, False),  # a few long ones, which are not in the profile
+        (16.6, 3.4, False),  # A few long ones, which are not in the profile.
         (16.6, None, False),
-        (20.0, 19.8, False),  # the speed of a host changes less
+        (20.0, 19.8, False),  # The speed of a host changes less.
     ],
 )
 def test_uniformly_longer_steps_are_the_profiled_ones_on_a_slower_host(
@@ -153,14 +153,14 @@ WHOLE = (3.2, 3.2, 28.0, *(3.2,) * 5)
 @pytest.mark.parametrize(
     ("profiled", "work", "usual_ms"),
     [
-        (SHORT, StepWork(0.5e6, 100), 3.0),  # from the marks only
+        (SHORT, StepWork(0.5e6, 100), 3.0),  # The step time comes from the marks only.
         (WHOLE, StepWork(0.5e6, 100), 3.0),
-        (WHOLE, StepWork(0.5e6, 100, waits_ns=1e6), 3.0),  # the loader is not the limit
-        (WHOLE, StepWork(0.5e6, 100, waits_ns=3e6), None),  # eight workers, and each eighth batch is waited for
-        (SHORT, StepWork(0.5e6, 100, waits_ns=1e4), None),  # the rounds may be a loader's
+        (WHOLE, StepWork(0.5e6, 100, waits_ns=1e6), 3.0),  # The loader is not the limit.
+        (WHOLE, StepWork(0.5e6, 100, waits_ns=3e6), None),  # Eight workers, and each eighth batch is waited for.
+        (SHORT, StepWork(0.5e6, 100, waits_ns=1e4), None),  # The rounds may be a loader's.
         (SHORT, StepWork(0.5e6, 100, hidden_loader=True), None),
-        ((6.0,) * 8, StepWork(5.8e6, 100), None),  # the host reads the loss every eighth step, and waits there for the GPU
-        ((4.0, 4.0, 20.0, *(4.0,) * 5), StepWork(5.0e6, 100), 4.0),  # here also for the GPU's work in a rollout
+        ((6.0,) * 8, StepWork(5.8e6, 100), None),  # The host reads the loss every eighth step, and waits there for the GPU.
+        ((4.0, 4.0, 20.0, *(4.0,) * 5), StepWork(5.0e6, 100), 4.0),  # The step time also covers the GPU's work in a rollout.
     ],
 )
 def test_rounds_are_reported_unless_batches_or_the_gpu_cause_them(
@@ -199,9 +199,9 @@ def test_workers_own_the_time_that_a_full_queue_hid() -> None:
     hidden, seen = (StepWork(3.4e6, 600, hidden_loader=hides) for hides in (True, False))
     fed, ahead = Feeding(24.0, 21.3, 27.6, 4), Feeding(18.0, 16.0, 20.0, 8)
     assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=fed).represented is False
-    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2).represented  # the workers were not timed
-    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=ahead).represented  # the host, as in the profile
-    assert chosen((29.6, 29.6), 16.5, work=seen, user_ms=24.2, fed=fed).represented  # the profiled steps waited too
+    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2).represented  # The workers were not timed.
+    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=ahead).represented  # The host, as in the profile.
+    assert chosen((29.6, 29.6), 16.5, work=seen, user_ms=24.2, fed=fed).represented  # The profiled steps waited too.
 
 
 def test_trace_only_interval_is_narrow_if_gpu_bound() -> None:

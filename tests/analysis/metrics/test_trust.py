@@ -67,14 +67,14 @@ def test_operations_without_a_launch_lower_trust_in_steps(orphan_ns: int, doubte
 @pytest.mark.parametrize(
     ("ms", "idle_ms", "doubts"),
     [
-        ([10, 10, 100], [1, 1, 91], {"one_step", "one_step_idle"}),  # a slow step that waits
-        ([10, 10, 100], [1, 1, 10], {"one_step"}),  # a longer step that works
+        ([10, 10, 100], [1, 1, 91], {"one_step", "one_step_idle"}),  # A slow step that waits.
+        ([10, 10, 100], [1, 1, 10], {"one_step"}),  # A longer step that works.
         ([10, 10, 10], [0, 0, 9], {"one_step_idle"}),
         ([10, 13], [1, 1.3], {"one_step"}),
         ([10, 12], [1, 2], set()),
-        ([9, 30] * 6, [1, 20] * 6, set()),  # slow steps that come again and again
+        ([9, 30] * 6, [1, 20] * 6, set()),  # Slow steps that come again and again.
         ([10], [9], {"one_step_idle"}),
-        ([0, 41], [0, 37], {"one_step", "one_step_idle"}),  # one step took no time on the GPU
+        ([0, 41], [0, 37], {"one_step", "one_step_idle"}),  # One step took no time on the GPU.
         ([0, 10, 10], [0, 1, 9], {"one_step", "one_step_idle"}),
     ],
 )
@@ -84,7 +84,7 @@ def test_single_step_that_decides_a_mean_lowers_trust(ms: list[float], idle_ms: 
     notes = trust.doubts_of_outlier(steps, {step: int(idle * 1_000_000) for step, idle in enumerate(idle_ms)}, "telemetry")
     assert notes.keys() == doubts
     of_profile = trust.doubts_of_outlier(steps, {}, "profile")
-    assert ("step_of_profile" in of_profile) == ("one_step" in of_profile)  # then the step time is that mean
+    assert ("step_of_profile" in of_profile) == ("one_step" in of_profile)  # The step time is that mean in this case.
     after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=False, outlier_doubts=notes)
     low = {key for key, reading in after.items() if reading.trust == "caution"}
     assert low == {key for key, metric in METRICS.items() if doubts.intersection(metric.doubted_by)}

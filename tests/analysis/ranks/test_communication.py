@@ -210,7 +210,7 @@ def test_the_order_of_the_ranks_does_not_matter_and_sums_are_exact(tmp_path: Pat
     paths = [rank_trace(r, 3, begins[r], 800).write(tmp_path / f"{r}.json") for r in range(3)]
     for order in itertools.islice(itertools.permutations(paths), 0, 6, 2):
         (run,) = ingest_into_runs(data, [(path, path.name) for path in order]).runs
-        data.manifest_file(run.id).unlink()  # otherwise the next order would find it in the cache
+        data.manifest_file(run.id).unlink()  # Otherwise the next order would find it in the cache.
         result = numbers(run, Library(data))
         for rank in result.ranks:
             assert sum(row.ns for row in rank.ledger) == rank.window_ns
@@ -245,5 +245,5 @@ def test_balanced_ranks_have_no_straggler() -> None:
     result = prepared_result(*sorted((RECORDINGS / "ddp_balanced").glob("*.trace.json.gz")))
     assert result.communication is not None
     assert result.communication.stragglers == ()
-    assert result.communication.step_ms == pytest.approx(11.26, rel=0.15)  # by the stopwatch
+    assert result.communication.step_ms == pytest.approx(11.26, rel=0.15)  # The stopwatch measured 11.26 ms.
     assert all(w.wait_ms < 0.5 for w in result.communication.ranks)

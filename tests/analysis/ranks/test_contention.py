@@ -35,10 +35,10 @@ def test_only_slowdown_by_waiting_collectives_is_removed() -> None:
     early = kernels(
         {MATMUL: 100.0},
         (MATMUL, 0, 130),  # Completely parallel to the wait: 30 are removed.
-        (MATMUL, 935, 130),  # half of it, 65 of 130: 15 off
-        (MATMUL, 1_100, 130),  # parallel to the transfer: nothing is removed
-        (MATMUL, 200, 90),  # faster than usual: nothing is removed
-        (MATMUL, 300, 500),  # five times as long is not caused by shared SMs, so nothing is removed
+        (MATMUL, 935, 130),  # Half of the time, 65 of 130.
+        (MATMUL, 1_100, 130),  # Parallel to the transfer: nothing is removed.
+        (MATMUL, 200, 90),  # Faster than usual, so nothing is removed.
+        (MATMUL, 300, 500),  # Five times as long is not caused by shared SMs, so nothing is removed.
     )
     (off,) = slowed_by_waits([early], pd.DataFrame([collective(0, 0, 1_000)]))
     assert off.to_dict() == {0: 30, 1: 15, 3: 0, 4: 0}
@@ -48,15 +48,15 @@ def test_overlapped_kernel_counts_as_on_the_quickest_rank() -> None:
     early = kernels({}, (ADD, 0, 30), (UNSEEN, 50, 30))
     late = kernels({ADD: 20.0}, (ADD, 5_000, 20))
     off, none = slowed_by_waits([early, late], pd.DataFrame([collective(0, 0, 1_000), collective(1, 900, 0)]))
-    assert off.to_dict() == {0: 10, 1: 0}  # the time of the scan alone is unknown
+    assert off.to_dict() == {0: 10, 1: 0}  # The time of the scan alone is unknown.
     assert none.empty
 
 
 @pytest.mark.parametrize(
     ("took_ns", "expected"),
     [
-        ([2_100_000, 100_000], 1.0),  # one kernel in two steps was interrupted for 2 ms: 1 ms per step
-        ([350_000, 350_000], 0.0),  # longer, but by less than a turn
+        ([2_100_000, 100_000], 1.0),  # One kernel in two steps was interrupted for 2 ms: 1 ms per step.
+        ([350_000, 350_000], 0.0),  # Longer, but by less than a turn.
         ([100_000, 100_000], 0.0),
     ],
 )

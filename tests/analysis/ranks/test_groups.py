@@ -95,16 +95,16 @@ def rows(
         (rows("allreduce"), "dp"),
         (rows("allreduce", forward=True), "tp"),
         (rows("allreduce", forward=True, calls=1), "dp"),  # a loss
-        (rows("allgather", forward=True), "dp"),  # weights, which FSDP also gathers in the forward pass
+        (rows("allgather", forward=True), "dp"),  # Weights, which FSDP also gathers in the forward pass.
         (rows("reducescatter", forward=True), "tp"),
-        (rows("alltoall"), None),  # of experts, embeddings or contexts
+        (rows("alltoall"), None),  # The exchange may be of experts, embeddings or contexts.
         (rows("alltoall", forward=True, serves="ep"), "ep"),
         (rows("alltoall", forward=True, serves="cp"), "cp"),
         # keys and values are gathered, and their gradients return
         (pd.concat([rows("allgather", forward=True), rows("alltoall", shortest_ns=2000)], ignore_index=True), "cp"),
         (pd.concat([rows("allgather", forward=True), rows("alltoall", shortest_ns=2000, bytes=9000)], ignore_index=True), None),
         (rows("sendrecv", sends=1), "pp"),
-        (rows("sendrecv", sends=1, receives=1), None),  # all ranks exchange, as in a ring
+        (rows("sendrecv", sends=1, receives=1), None),  # All ranks exchange, as in a ring.
         (rows("sendrecv", sends=1, receives=1, serves="cp"), "cp"),
         (rows("sendrecv", sends=1, receives=1, description="mesh_cp"), "cp"),
         (rows("broadcast"), None),
@@ -113,13 +113,13 @@ def rows(
         (rows("allreduce", description="PIPELINE_MODEL_PARALLEL_GROUP"), "pp"),
         (rows("allgather", description="mesh_shard"), "dp"),
         (rows("alltoall", description="mesh_cp"), "cp"),
-        (rows("allgather", description="mesh_dp_shard_cp"), "dp"),  # weights, divided over data and contexts
+        (rows("allgather", description="mesh_dp_shard_cp"), "dp"),  # Weights, divided over data and contexts.
         (rows("allreduce", description="EXPERT_DATA_PARALLEL_GROUP"), "dp"),
         (rows("allreduce", description="DATA_PARALLEL_GROUP_WITH_CP"), "dp"),
         (rows("alltoall", description="EXPERT_MODEL_PARALLEL_GROUP"), "ep"),
         (rows("allreduce", description="default_pg", forward=True), "tp"),
         (rows("allreduce", group="expert_group [0, 1]"), "ep"),
-        (rows("allreduce", description="deposit"), "dp"),  # a name without a known word
+        (rows("allreduce", description="deposit"), "dp"),  # A name without a known word.
     ],
 )
 def test_parallelism_of_a_group_by_name_or_collectives(collectives: pd.DataFrame, kind: str | None) -> None:
@@ -133,7 +133,7 @@ def test_waits_between_ranks_are_summed_by_host(tmp_path: Path) -> None:
     waits = {(row.waiter, row.late): row.wait_ms for row in table.itertuples()}
     assert waits == {
         ("node0000", "node0001"): pytest.approx(0.8, abs=0.01),
-        ("node0001", "node0001"): pytest.approx(0.4, abs=0.01),  # one of its two ranks
+        ("node0001", "node0001"): pytest.approx(0.4, abs=0.01),  # One of its two ranks.
     }
 
 

@@ -88,11 +88,11 @@ def test_known_hosts_and_stages_are_rows() -> None:
 @pytest.mark.parametrize(
     ("own", "expected"),
     [
-        ([40, 122, 40, 40, 126, 40, 40], RankStalls(("#1", "#4"), 7, 84.0)),  # the others take 40 ms: excesses of 82 and 86
-        ([120, 122, 121, 119, 120, 122, 121], None),  # late in every step
-        ([40, 120, 80, 60, 50, 70, 40], None),  # no clear stalls: 80 ms, and 40 in another step
+        ([40, 122, 40, 40, 126, 40, 40], RankStalls(("#1", "#4"), 7, 84.0)),  # The others take 40 ms: excesses of 82 and 86.
+        ([120, 122, 121, 119, 120, 122, 121], None),  # Late in every step.
+        ([40, 120, 80, 60, 50, 70, 40], None),  # No clear stalls: 80 ms, and 40 in another step.
         ([40, 40, 40, 40, 40, 40, 40], None),
-        ([10, 20, 30, 10, 20, 30, 10], None),  # faster than the others
+        ([10, 20, 30, 10, 20, 30, 10], None),  # Faster than the others.
     ],
 )
 def test_stalls_are_a_few_exceptional_steps(own: list[float], expected: RankStalls | None) -> None:

@@ -56,7 +56,7 @@ def together(first: list[float], second: list[float], odd: tuple[list[float], li
 
 
 def test_ranks_that_delay_each_other_in_turn_all_wait() -> None:
-    job = together([20, 120], [50, 100])  # the first waits 30 µs in the first collective, the second 20 in the other
+    job = together([20, 120], [50, 100])  # The first waits 30 µs in the first collective, the second 20 in the other.
     assert job.waits_ms() == pytest.approx([0.03, 0.02])
     assert job.common_wait_ms(0.2) == pytest.approx(0.02)
 

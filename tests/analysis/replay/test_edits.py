@@ -24,7 +24,7 @@ from sawtooth.analysis.replay.simulation import ReplayProblem, replay, step_time
 from tests.support.replay_traces import launch_bound, loading, problem_of, sync_every_step
 from tests.support.tiny_trace import TinyTrace
 
-FIRST, SECOND = (0, 2, 4), (1, 3, 5)  # the first and the second call of each of the three steps
+FIRST, SECOND = (0, 2, 4), (1, 3, 5)  # The first and the second call of each of the three steps.
 
 
 def step_us(problem: ReplayProblem, *edits: Edit) -> list[float]:
@@ -50,7 +50,7 @@ def test_long_python_before_a_removed_launch_can_stay() -> None:
         t = 700.0 * k
         trace.step(t, t + 700)
         trace.launch((t + 55, t + 60), (t + 62, t + 72))
-        trace.launch((t + 695, t + 700), (t + 702, t + 712))  # after 635 µs of Python
+        trace.launch((t + 695, t + 700), (t + 702, t + 712))  # Launched after 635 µs of Python.
     problem = problem_of(trace)
     assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
     # Up to 50 µs of Python before a call belong to it.
@@ -63,7 +63,7 @@ def test_a_graph_is_launched_after_each_wait() -> None:
         t = 120.0 * k
         trace.step(t, t + 120)
         trace.launch((t + 20, t + 25), (t + 27, t + 37))
-        trace.call("cudaDeviceSynchronize", t + 30, t + 40)  # returns 3 µs after the kernel
+        trace.call("cudaDeviceSynchronize", t + 30, t + 40)  # Returns 3 µs after the kernel.
         trace.launch((t + 80, t + 85), (t + 87, t + 97))
         trace.launch((t + 110, t + 115), (t + 117, t + 127))
     problem = problem_of(trace)
@@ -166,14 +166,14 @@ def test_graph_from_an_operation_keeps_earlier_launches_and_waits() -> None:
     edited = apply(problem, [AsGraph(first_ops=(2, 6, 10))])
     assert step_us(edited) == pytest.approx([20 + 5 + 5 + 5 + 35 + 10 + 2 + 3 + 0.1 + 20 + 3] * 2)
     run = replay(edited)
-    assert (run.op_start[5] - run.op_end[4]) == 5_000  # operations outside the graph keep their distance on the stream
+    assert (run.op_start[5] - run.op_end[4]) == 5_000  # Operations outside the graph keep their distance on the stream.
     # From the last kernel of a step on: all before it stays, and its own launch takes 10 instead of 5.
     assert step_us(problem, AsGraph(first_ops=(3, 7, 11))) == [145, 145]
 
 
 def test_additional_launches_do_not_move_earlier_work() -> None:
     trace = launch_bound()
-    trace.kernel(-50, 4)  # operation 0: launched before
+    trace.kernel(-50, 4)  # Operation 0: launched before.
     problem = problem_of(trace)
     usual = replay(problem)
     assert (replay(apply(problem, [MoreLaunches((0, 1), (5, 5))])).host_start == usual.host_start).all()
@@ -251,7 +251,7 @@ def test_removed_kernel_takes_some_host_time_with_it() -> None:
         t = 1000.0 * step
         trace.step(t, t + 1000)
         trace.launch((t + 5, t + 10), (t + 12, t + 20))
-        trace.op("aten::view", t + 900, t + 930)  # after 890 of Python
+        trace.op("aten::view", t + 900, t + 930)  # Begins after 890 µs of Python.
         trace.op("aten::add", t + 930, t + 960)
         trace.launch((t + 940, t + 945), (t + 947, t + 950))
     # The operator's own 10 before the call and the call's 5; then 50 in all: the other operator's 30 and 20 of the Python.
@@ -264,14 +264,15 @@ def test_a_removed_cause_removes_only_its_own_waits() -> None:
         t = 150.0 * k
         trace.step(t, t + 150)
         trace.launch((t + 0, t + 5), (t + 7, t + 67))
-        trace.call("cudaFree", t + 10, t + 70)  # waits for the kernel: 3 to return
+        trace.call("cudaFree", t + 10, t + 70)  # Waits for the kernel: 3 to return.
         trace.launch((t + 75, t + 80), (t + 82, t + 112))
         trace.call("cudaStreamSynchronize", t + 85, t + 115)
     problem = problem_of(trace)
     assert step_us(problem) == [150, 150]
     # The second kernel follows the first at once: 7 + 60 + 30. The host returns 3 later, and 35 after that the next step begins: 135.
     assert step_us(problem, WithoutHostCause("allocator")) == [135, 135]
-    assert step_us(problem, WithoutHostCause("allocator", calls=(1,))) == [150, 150]  # of the first step, which is in no span
+    # This call is in the first step, which is in no span.
+    assert step_us(problem, WithoutHostCause("allocator", calls=(1,))) == [150, 150]
     assert step_us(problem, WithoutHostCause("allocator", calls=(5,))) == [135, 150]
 
 

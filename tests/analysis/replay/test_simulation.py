@@ -47,7 +47,7 @@ def test_a_device_bound_run_ignores_the_host_until_the_kernels_shrink() -> None:
     trace = TinyTrace()
     for k in range(3):
         trace.step(10.0 * k, 10.0 * k + 10)
-        trace.launch((10.0 * k + 1, 10.0 * k + 4), (6 + 101.0 * k, 106 + 101.0 * k))  # kernels of 100 µs, 1 µs apart
+        trace.launch((10.0 * k + 1, 10.0 * k + 4), (6 + 101.0 * k, 106 + 101.0 * k))  # Kernels of 100 µs, 1 µs apart.
     problem = problem_of(trace)
     assert_reproduces(problem)
     assert step_times(problem, replay(problem), 0, problem.steps).tolist() == [101_000, 101_000]
@@ -104,7 +104,7 @@ def test_an_operation_without_launch_that_opens_its_stream_stays_in_place() -> N
         t = 100.0 * k
         trace.step(t, t + 100)
         trace.launch((t, t + 5), (t + 7, t + 20))
-        trace.kernel(t + 30, t + 40, stream=20)  # its launch was lost; nothing runs before it on its stream
+        trace.kernel(t + 30, t + 40, stream=20)  # Its launch was lost, and nothing runs before it on its stream.
         trace.launch((t + 50, t + 55), (t + 57, t + 60), stream=20)
     assert_reproduces(problem_of(trace))
 
@@ -115,7 +115,7 @@ def test_a_full_queue_blocks_the_launch() -> None:
     extra = 3
     for k in range(QUEUE_DEPTH + extra):
         start = 3.0 * k if k < QUEUE_DEPTH else 20.0 * (k - QUEUE_DEPTH) + 3_070
-        freed = 5 + 20.0 * max(k - QUEUE_DEPTH, 0)  # kernels of 20 µs back to back from 5 µs on: number j starts at 5 + 20 j
+        freed = 5 + 20.0 * max(k - QUEUE_DEPTH, 0)  # Kernels of 20 µs back to back from 5 µs on: number j starts at 5 + 20 j.
         end = start + 2 if k < QUEUE_DEPTH else max(start + 2, freed + 4)
         trace.launch((start, end), (5 + 20.0 * k, 25 + 20.0 * k))
     problem = problem_of(trace)
@@ -139,8 +139,8 @@ def test_a_queue_with_other_work_blocks_earlier() -> None:
         end = start + 2 if k < depth else 5 + 100.0 * (k - depth + 29) + 4
         trace.launch((start, end), (5 + 100.0 * k, 105 + 100.0 * k))
     problem = problem_of(trace)
-    assert problem.host.queue_depth[depth:].tolist() == [depth - 29] * 10  # launch 900 returns when kernel 29 starts
-    assert problem.host.own.max() == 2_000  # no blocked launch is host work
+    assert problem.host.queue_depth[depth:].tolist() == [depth - 29] * 10  # Launch 900 returns when kernel 29 starts.
+    assert problem.host.own.max() == 2_000  # No blocked launch is host work.
     assert replay(problem).host_end[-1] == 3_809_000
     quarter = replace(problem, ops=replace(problem.ops, dur=problem.ops.dur // 4))
     assert replay(quarter).host_end[-1] < 3_000_000
@@ -157,14 +157,14 @@ def test_graph_launch_is_one_call_with_many_operations() -> None:
     problem = problem_of(trace)
     assert_reproduces(problem)
     assert (np.bincount(problem.ops.node) == 4).all()
-    assert_reproduces(with_median_latencies(problem))  # every latency is its stream's median here
+    assert_reproduces(with_median_latencies(problem))  # Every latency is its stream's median here.
 
 
 def test_waits_for_dropped_operations_move_to_earlier_ones() -> None:
     problem = problem_of(sync_every_step())
     drop = np.array([False, True, False])
     left = without_ops(problem, drop)
-    assert left.host.wait_op.tolist() == [0, 0, 1]  # the second wait now waits for the first step's kernel
+    assert left.host.wait_op.tolist() == [0, 0, 1]  # The second wait now waits for the first step's kernel.
     # a sync of 60 µs: own 5, waiting 55; the second finds all done
     assert replay(left).waited.tolist() == [0, 55_000, 0, 0, 0, 55_000]
 

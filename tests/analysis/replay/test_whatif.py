@@ -24,8 +24,8 @@ from sawtooth.analysis.replay.whatif import WhatIf
 from tests.support.replay_traces import hidden, hiding, loading, of_step, problem_of, waiting
 from tests.support.tiny_trace import TinyTrace
 
-SECOND = (1, 3, 5)  # the second call of each of the three steps
-TWO_HOSTS = 0.14 * 2**0.5  # the drift of a host's speed in this run and, independently, in the next one
+SECOND = (1, 3, 5)  # The second call of each of the three steps.
+TWO_HOSTS = 0.14 * 2**0.5  # The drift of a host's speed in this run and, independently, in the next one.
 
 
 @pytest.mark.parametrize("edit", [AsGraph(), FasterHost(0.0)])
@@ -52,7 +52,7 @@ def test_a_step_launched_earlier_is_not_shorter_than_its_gpu_work(edit: Edit) ->
         # In a step of 100 µs, two kernels of 3 µs end 5 µs after their launches and wait only for these. The GPU works 6 µs and
         # needs at least 0.1 µs to start each kernel.
         ("user", 100, FasterHost(0.0), 6.2),
-        ("user", 50, FasterHost(0.0), 6.2),  # half of the replay's step: half of its waits and all of its work
+        ("user", 50, FasterHost(0.0), 6.2),  # Half of the replay's step: half of its waits and all of its work.
         ("user", 200, FasterHost(0.0), 6.2),  # The 100 µs beyond the replay are waits, too.
         (
             "user",

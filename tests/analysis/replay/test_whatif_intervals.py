@@ -17,7 +17,7 @@ from sawtooth.analysis.replay.edits import (
 from sawtooth.analysis.replay.whatif import WhatIf
 from tests.support.replay_traces import hidden, loading, of_step, problem_of, waiting
 
-SECOND = (1, 3, 5)  # the second call of each of the three steps
+SECOND = (1, 3, 5)  # The second call of each of the three steps.
 
 # The drift of a host's speed in this run and, independently, in the next one.
 TWO_HOSTS = 0.14 * 2**0.5
@@ -42,12 +42,12 @@ def test_uncertainty_of_another_run_grows_with_gpu_waits() -> None:
     )  # The GPU waits 20 of 50 µs.
     assert another(step, fast, (0.050, 0.095)) == pytest.approx(
         (0.050 * (1 - TWO_HOSTS), 0.098)
-    )  # below 0.98 of the current step
+    )  # Below 0.98 of the current step.
     assert another(step, fast, (0.050, 0.110)) == pytest.approx(
         (0.050 * (1 - TWO_HOSTS), 0.110 * 1.03)
     )  # Two runs differ by 3 % anyway.
     assert another(step, [], (0.105, 0.110)) == pytest.approx((0.105 * 0.97, 0.110 * 1.03))  # The GPU does not wait.
-    assert another(step, [], none)[0] == pytest.approx(0.96 * 0.100)  # its work, in a run with faster kernels
+    assert another(step, [], none)[0] == pytest.approx(0.96 * 0.100)  # The floor is its work, in a run with faster kernels.
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_a_step_of_fifty_ms_with_128_samples():
     assert found["throughput"] == pytest.approx(2560)  # 128 ÷ 0.05 s
     assert found["hours_per_epoch"] == pytest.approx(0.1)  # 7200 × 0.05 s = 360 s
     assert found["energy_per_step_j"] == pytest.approx(30)  # 600 W × 0.05 s
-    assert values(with_power(run, 600.0, 500.0))["energy_per_step_j"] == pytest.approx(25)  # by the counter
+    assert values(with_power(run, 600.0, 500.0))["energy_per_step_j"] == pytest.approx(25)  # The energy counter gives 25 J.
     assert found["energy_per_sample_j"] == pytest.approx(30 / 128)
     assert found["cost_per_1000_steps"] == pytest.approx(0.05)  # 50 s at 3.6 an hour
 

@@ -149,7 +149,7 @@ def test_more_workers_than_cores_are_reported_if_samples_compute(tmp_path: Path)
 
 def test_batch_waits_of_a_cpu_profile_give_advice(result: RunResult) -> None:
     finding = result.findings[0]
-    assert finding.ceiling_ms_per_step == pytest.approx(0.6) and finding.predicted_step_ms is None  # no sample was timed
+    assert finding.ceiling_ms_per_step == pytest.approx(0.6) and finding.predicted_step_ms is None  # No sample was timed.
     assert headline(result) == "Load batches in a worker process: up to 600\u00a0µs of each ≈\u00a01.00\u00a0ms step"
     assert "The host waits for batches 60" in text.text(result)
 

@@ -20,7 +20,7 @@ def result(tmp_path: Path) -> RunResult:
 
 def test_the_parts_of_a_step_are_loading_operators_and_the_rest(result: RunResult) -> None:
     work = result.host
-    assert work is not None and work.steps == 3  # the times between four ends
+    assert work is not None and work.steps == 3  # The times between four ends.
     assert (work.loading_ms, work.operators_ms, work.rest_ms) == pytest.approx((0.6, 0.3, 0.1))
     assert result.metrics["best_step_time_ms"].value == pytest.approx(1.0)
     assert result.metrics["best_step_time_ms"].trust == "caution"  # profiled
@@ -86,19 +86,19 @@ def numbered(*steps: int) -> dict[int, str]:
 @pytest.mark.parametrize(
     ("trace", "steps_ms", "unmarked"),
     [
-        (sparsely_marked(numbered(0, 1, 2, 4, 5), range(6)), [10, 10, 40, 10, 10], False),  # the mark of the slow step is lost
+        (sparsely_marked(numbered(0, 1, 2, 4, 5), range(6)), [10, 10, 40, 10, 10], False),  # The mark of the slow step is lost.
         (
             sparsely_marked(numbered(0, 1, 2, 5, 6, 7), range(8)),
             [10, 10, 10, 10],
             True,
-        ),  # the mark of the next step is lost too
-        (sparsely_marked(numbered(0, 3, 6), range(0, 7, 3)), [10, 40, 10], False),  # the schedule has one active step a cycle
+        ),  # The mark of the next step is lost too.
+        (sparsely_marked(numbered(0, 3, 6), range(0, 7, 3)), [10, 40, 10], False),  # The schedule has one active step a cycle.
         (sparsely_marked(numbered(*range(4)), range(4), pause_after=1), [10, 40], True),
         (
             sparsely_marked({0: "train", 4: "train", 8: "train"}, range(12)),
             [10, 10, 40, *[10] * 5],
             False,
-        ),  # ranges around every fourth step
+        ),  # Ranges around every fourth step.
     ],
     ids=["one-lost", "two-lost", "one-a-cycle", "pause", "ranges"],
 )

@@ -47,4 +47,4 @@ def test_preview_of_millions_of_operations_needs_little_memory(tmp_path: Path) -
         )
     look = first_look(file)
     assert look is not None
-    assert look.busy_share == pytest.approx(50 / 200, abs=1e-6)  # each GPU works 50 ns of every 200
+    assert look.busy_share == pytest.approx(50 / 200, abs=1e-6)  # Each GPU works 50 ns of every 200.

@@ -17,7 +17,7 @@ TABLES = """CREATE TABLE gpu_ops (kind VARCHAR, name_id INTEGER, device INTEGER,
     CREATE TABLE steps (device INTEGER, step INTEGER, counted BOOLEAN);
     INSERT INTO steps VALUES (0, 0, false), (0, 1, true), (1, 1, false); INSERT INTO runtime_calls VALUES (8, 1), (9, 2)"""
 
-Row = tuple[str, int, int, int]  # kind, name, start, duration
+Row = tuple[str, int, int, int]  # Kind, name, start, duration.
 
 
 def resident(
@@ -75,5 +75,5 @@ def test_millions_of_operations_need_no_more_memory(tmp_path: Path) -> None:
         con.execute("SET memory_limit = '32MB'; SET temp_directory = ''")
         con.execute(f"ATTACH '{tmp_path / 'r.duckdb'}' AS r (READ_ONLY); USE r")
         beside, kernels_ns, moves, moves_ns = con.execute(RESIDENT, {"device": 0, "within": [WITHIN]}).fetchall()[0]
-    kernels = 9 * count // 10 - count // 1000  # step 0 is not counted
+    kernels = 9 * count // 10 - count // 1000  # Step 0 is not counted.
     assert (beside, kernels_ns, moves, moves_ns) == (kernels, kernels * 1500, 0, 0)

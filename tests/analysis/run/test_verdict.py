@@ -52,7 +52,7 @@ def test_graph_that_removes_python_does_not_make_launches_the_headline(launches,
     graph = Finding(
         "graph", "critical", "Launches", act("One graph."), "high", predicted_step_ms=0.45, predicted_speedup=2.1, explains=Explains(("launch_bound",), topics=frozenset({"host_pace"}))
     )  # fmt: skip
-    assert graph.gain_ms == pytest.approx(0.495)  # more than either
+    assert graph.gain_ms == pytest.approx(0.495)  # More than either change alone.
     assert (explains(verdict, [graph]) is graph) == explained
     assert ("launch kernels" in headline(verdict, explains(verdict, [graph]))) == explained
 

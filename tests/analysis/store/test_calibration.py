@@ -26,7 +26,7 @@ def test_a_run_uses_the_measurements_of_its_gpu(tmp_path: Path) -> None:
     assert after is not None and after.gpu is not None and after.gpu.dispatch.ns == 1750
     assert (after.gpu.dispatch.low_ns, after.gpu.dispatch.high_ns) == (1500, 2000)
     assert "sawtooth calibrate" in after.gpu.dispatch.source
-    assert cached_file(library.folder, run, "x") != place  # earlier results are computed again
+    assert cached_file(library.folder, run, "x") != place  # Earlier results are computed again.
     library.close()
 
 

@@ -39,10 +39,11 @@ def test_an_operator_has_the_user_s_innermost_line_and_backward_has_the_line_of_
     rows = called_from_rows(tmp_path, trace)
     us = {(row["operator"], row["line"]): round(1e3 * row["gpu_ms"]) for row in rows.to_dict("records")}
     assert us["aten::addmm", FORWARD] == 100 and us["aten::addmm", STEP] == 20
-    assert us["AddmmBackward0", FORWARD] == 50 and us["AddmmBackward0", STEP] == 10  # on a thread without Python calls
+    # These ran on a thread without Python calls.
+    assert us["AddmmBackward0", FORWARD] == 50 and us["AddmmBackward0", STEP] == 10
     assert us["AddBackward0", FORWARD] == 5
     assert us["aten::_foreach_add_", STEP] == 1
-    assert "torch::autograd::AccumulateGrad" not in set(rows["operator"])  # no forward operator has its sequence number
+    assert "torch::autograd::AccumulateGrad" not in set(rows["operator"])  # No forward operator has its sequence number.
     assert rows["gpu_ms"].is_monotonic_decreasing
 
 

@@ -44,7 +44,7 @@ def test_operators_that_miss_tensor_cores_come_first_with_the_reason(tmp_path, l
         table = tensor_core_table(RankView(recording, 0, 3, H200))
     assert list(table.columns) == list(TENSOR_CORE_COLUMNS)
     first, second = table.iloc[0], table.iloc[1]
-    assert (first["operator"], first["code"], first["without_ns"]) == ("aten::mm", "fp32", 3 * 200_000)  # three counted steps
+    assert (first["operator"], first["code"], first["without_ns"]) == ("aten::mm", "fp32", 3 * 200_000)  # Three counted steps.
     assert first["kernel"] == SIMT
     assert (second["with_ns"], second["without_ns"], second["code"]) == (3 * 600_000, 0, None)
 

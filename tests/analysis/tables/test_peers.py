@@ -18,7 +18,7 @@ from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import SHARED
 
-MIB = 1 << 20  # what TraceLens calls MB
+MIB = 1 << 20  # TraceLens calls this MB.
 TRACES = SHARED / "peer_traces"
 # (operator, M, N, K): calls, kernel time in µs, GFLOPS of a call, MiB of a call, whether a bias is added
 H100 = {

@@ -37,7 +37,7 @@ def test_the_longest_slice_of_a_name_in_the_view_is_found(rank: RankView) -> Non
     lengths = dict(rank.recording.rows("SELECT gpu_op_id, dur_ns FROM gpu_ops"))
     source, longest = longest_slice(rank, "relu_kernel", whole, host=False) or ("", -1)
     assert (source, lengths[longest]) == ("gpu", 20_000)
-    later = TimelineSpan(whole.end_ns - 5_000, whole.end_ns)  # inside the third only
+    later = TimelineSpan(whole.end_ns - 5_000, whole.end_ns)  # Inside the third only.
     _, third = longest_slice(rank, "relu_kernel", later, host=False) or ("", -1)
     assert lengths[third] == 9_000
     source, operator = longest_slice(rank, "aten::relu", whole, host=True) or ("", -1)

@@ -174,7 +174,7 @@ def test_busy_share_of_a_range_is_exact_to_a_column(gpt: Recording) -> None:
     The picture is compared with the union of the stream's operations, which do not overlap.
     """
     events, rng = every_slice(gpt, "gpu"), random.Random(5)
-    level = (timeline.extent(gpt).ns // 1200).bit_length() - 1  # the whole recording on 1,200 pixels
+    level = (timeline.extent(gpt).ns // 1200).bit_length() - 1  # The whole recording on 1,200 pixels.
     read = [tile(gpt, "gpu", 0, level, i) for i in range(3)]
     busy = sum(int(t.sums["busy_ns"].sum()) for t in read) + sum(
         int(t.slices[(t.slices["start_ns"] >= t.start_ns)]["dur_ns"].sum()) for t in read
@@ -198,8 +198,8 @@ def test_an_invalid_tile_is_refused(gpt: Recording) -> None:
     for source, level, index in (("gpus", 10, 0), ("gpu", 53, 0), ("gpu", -1, 0), ("gpu", 10, -1), ("gpu", 10, 1 << 60)):
         with pytest.raises(UsageError):
             tile(gpt, source, 0, level, index)
-    assert tile(gpt, "gpu", 0, 10, 1 << 40).complete  # after the end of the recording
-    assert tile(gpt, "gpu", 5, 10, 0).slices.empty  # a device without work
+    assert tile(gpt, "gpu", 0, 10, 1 << 40).complete  # The tile is after the end of the recording.
+    assert tile(gpt, "gpu", 5, 10, 0).slices.empty  # A device without work.
 
 
 @pytest.mark.parametrize("small", [True, False])

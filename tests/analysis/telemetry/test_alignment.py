@@ -56,7 +56,7 @@ def test_alignment_of_six_windows() -> None:
     values = np.zeros(60)
     values[[20 + k for k in on]] = 100.0
     values[[3, 9, 40, 50]] = 100.0
-    times = T0 - 2 * S + TENTH * np.arange(1, 61) - 7 * S  # the sampler's clock is 7 s behind
+    times = T0 - 2 * S + TENTH * np.arange(1, 61) - 7 * S  # The sampler's clock is 7 s behind.
     found = align(trace, times, values)
     assert found.shift_ns is not None
     assert abs(found.shift_ns - 7 * S) <= TENTH

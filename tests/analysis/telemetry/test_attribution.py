@@ -67,13 +67,14 @@ def test_process_identifies_the_gpu_without_a_uuid() -> None:
 def test_only_working_gpu_is_assigned_to_a_single_trace() -> None:
     idle, works = sampled(0, 3.0), sampled(2, 80.0)
     assert who([idle, works], [traced("r0")]) == {"r0": ("t", 2)}
-    assert who([sampled(0, 10.0), works], [traced("r0")]) == {}  # more than a tenth, so it may be the one
+    # A GPU at 10 % may also be the right one.
+    assert who([sampled(0, 10.0), works], [traced("r0")]) == {}
 
 
 def test_ordinals_identify_several_ranks_if_they_match_working_gpus() -> None:
     found = [sampled(0), sampled(1), sampled(2, 1.0)]
     assert who(found, [traced("r1", 1), traced("r0", 0)]) == {"r1": ("t", 1), "r0": ("t", 0)}
-    assert who(found, [traced("r1", 0), traced("r0", 0)]) == {}  # each process sees one GPU, so ordinals show nothing
+    assert who(found, [traced("r1", 0), traced("r0", 0)]) == {}  # Each process sees one GPU, so ordinals show nothing.
     assert who([sampled(4), sampled(5)], [traced("r1", 1), traced("r0", 0)]) == {}  # CUDA_VISIBLE_DEVICES=4,5, perhaps 5,4
 
 

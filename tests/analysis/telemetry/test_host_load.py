@@ -12,9 +12,9 @@ WORKERS = {"workers": 8.0, "workers_cpu_pct": 85.0, "cores": 8.0}
 @pytest.mark.parametrize(
     ("cores", "limit"),
     [
-        ({"cpu_pct": 48.0, "cpu_usable_pct": 96.0}, "cores"),  # it may use eight of sixteen cores, and they are full
-        ({"cpu_pct": 95.0, "cpu_usable_pct": 60.0}, "worker"),  # others fill the rest of the host
-        ({"cpu_pct": 96.0}, "cores"),  # an older recording, or a container's limit
+        ({"cpu_pct": 48.0, "cpu_usable_pct": 96.0}, "cores"),  # The process may use eight of sixteen cores, and these are full.
+        ({"cpu_pct": 95.0, "cpu_usable_pct": 60.0}, "worker"),  # Other processes fill the rest of the host.
+        ({"cpu_pct": 96.0}, "cores"),  # An older recording, or a container's limit.
         ({}, None),
     ],
 )
@@ -33,7 +33,7 @@ def test_full_cores_count_only_allowed_cores(cores: dict[str, float], limit: str
         (
             {"cpu_pct": 99.0, "cores": 2.0, "run_queue": 2.0, "cpu_pressure_pct": 1.0},
             None,
-        ),  # the training's own threads fill both
+        ),  # The training's own threads fill both.
         ({"cpu_pct": 50.0, "cores": 2.0, "run_queue": 5.1, "cpu_pressure_pct": 40.0}, None),
         ({"run_queue": 9.0}, None),
     ],

@@ -131,7 +131,7 @@ def test_a_rank_that_is_never_idle_does_not_wait_in_turn(law: Law) -> None:
     found = law((np.full(SAMPLES, 100.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
     assert found is not None and found.high_ms is not None
     assert found.ms == pytest.approx(20.0)
-    assert found.high_ms > 25.0  # the replay disagrees, and may be right
+    assert found.high_ms > 25.0  # The replay disagrees, and may be right.
     assert "waiting" not in found.notes[0]
 
 
@@ -161,4 +161,4 @@ def test_gap_free_activity_is_used_if_the_period_is_near_nvml_sampling(law: Law)
     assert "GPU activity (GPM)" in found.notes[0]
     alike = law((waits, np.full(SAMPLES, 80.0)), activity=(waits, np.full(SAMPLES, 79.0)))
     assert alike is not None
-    assert alike.ms == pytest.approx(20.0)  # both are steady: NVML, which counts each kernel's dispatch
+    assert alike.ms == pytest.approx(20.0)  # Both are steady, so NVML decides. It counts each kernel's dispatch.

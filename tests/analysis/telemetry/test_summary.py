@@ -116,7 +116,7 @@ def test_run_with_only_telemetry(tmp_path: Path) -> None:
 
 def test_an_offset_moves_the_profile_out_of_the_means(tmp_path: Path) -> None:
     times, util = pulse_train(np.random.default_rng(0), period_s=1.0, duty=0.5, samples=300)
-    util[100:150] = 100.0  # sampled under the profiler
+    util[100:150] = 100.0  # Sampled under the profiler.
     path = write_plain(tmp_path / "n.jsonl", times, [{"gpm_graphics": u, "gpu_util": u} for u in util])
     (plain,) = summary(path, tmp_path)
     (outside,) = summary(path, tmp_path, ((int(times[100]) - 10**8, int(times[150])),))
@@ -184,7 +184,7 @@ def test_sentence_states_work_and_wait(tmp_path: Path) -> None:
 
 def test_sm_activity_gives_the_period_and_utilization_the_share_at_work(tmp_path: Path) -> None:
     times, pulses = pulse_train(np.random.default_rng(0), period_s=0.5, duty=0.4, samples=300)
-    rows = [{"gpm_sm": 0.5 * p, "gpu_util": p} for p in pulses]  # half of the SMs work
+    rows = [{"gpm_sm": 0.5 * p, "gpu_util": p} for p in pulses]  # Half of the SMs work.
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
     assert found.signal_column == "sm_active_pct"
     assert found.sawtooth.period_s == pytest.approx(0.5, rel=0.03)
@@ -193,7 +193,7 @@ def test_sm_activity_gives_the_period_and_utilization_the_share_at_work(tmp_path
 
 def test_utilization_shows_work_on_few_sms(tmp_path: Path) -> None:
     times, pulses = pulse_train(np.random.default_rng(0), period_s=1.0, duty=0.3, samples=300)
-    rows = [{"gpm_sm": 0.02 * p, "gpu_util": p} for p in pulses]  # at most 2 %, which is no visible depth
+    rows = [{"gpm_sm": 0.02 * p, "gpu_util": p} for p in pulses]  # At most 2 % is no visible depth.
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
     assert found.signal_column == "util_pct"
     assert found.sawtooth.period_s == pytest.approx(1.0, rel=0.03)

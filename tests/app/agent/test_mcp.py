@@ -128,7 +128,7 @@ def test_several_findings_are_predicted_together(ask: Ask, data: DataFolder, lib
     right = combined_prediction(library, reads.lead, reads.gpus, several) if reads.lead is not None else None
     assert right is not None and together["after_ms"] == pytest.approx(right.after_ms)
     assert max(finding.gain_ms for finding in several) < together["gain_ms"] < sum(finding.gain_ms for finding in several)
-    assert together["not_counted"] == ["memory-headroom"]  # it claims no gain
+    assert together["not_counted"] == ["memory-headroom"]  # This finding claims no gain.
 
 
 def test_other_changes_are_replayed(ask: Ask, starved: RunResult) -> None:
@@ -139,7 +139,7 @@ def test_other_changes_are_replayed(ask: Ask, starved: RunResult) -> None:
         for share in (1.0, 0.5, 0.0)
     ]
     assert kept[0] == pytest.approx(now) and kept[0] > kept[1] > kept[2]
-    fixed = ask("report", run="fixed")["step"]["ms"]  # its GPU limits the step, so slower kernels lengthen it
+    fixed = ask("report", run="fixed")["step"]["ms"]  # The GPU limits this step, so slower kernels lengthen it.
     slower = ask("what_if", run="fixed", kernels=[{"name": "", "factor": 2.0}])
     assert "No GPU operation" in slower
     heaviest = ask(

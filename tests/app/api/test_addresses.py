@@ -129,4 +129,4 @@ def test_a_page_requests_nothing_below_its_own_address(client: TestClient) -> No
     assert page.index("BACKEND_BASE_URL: location.origin") < page.index("static/js/index.")
     assert (
         security_headers()["content-security-policy"].count("'sha256-") == 2
-    )  # the script with the address and Streamlit's own may run
+    )  # The script with the address and Streamlit's own may run.

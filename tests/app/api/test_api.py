@@ -49,7 +49,7 @@ def test_the_report_equals_that_of_the_command_line(client: TestClient, run: Man
     report = client.get(f"/api/v1/runs/{run.id}/report").json()
     assert report["report_version"] == 1
     assert report["run"]["id"] == run.id
-    assert report["metrics"]["step_time_ms"]["value"] == pytest.approx(0.1)  # step ends are 100 us apart
+    assert report["metrics"]["step_time_ms"]["value"] == pytest.approx(0.1)  # Step ends are 100 us apart.
 
 
 @pytest.mark.parametrize("path", ["0" * 16, "..%2f..%2fetc%2fpasswd", "not-an-id", "' OR 1=1", "0" * 5000])

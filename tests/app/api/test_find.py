@@ -29,7 +29,7 @@ def test_an_analysed_run_has_its_findings_and_kernels(client: TestClient, app_da
     runs = [["Run", run.name, f"/verdict?run={run.id}"]]
     for kept in app_data.derived.glob(f"{run.id}.*.msgpack"):
         kept.unlink()
-    assert entries(client, run.id) == runs  # analysing the run here would take seconds
+    assert entries(client, run.id) == runs  # Analysing the run here would take seconds.
     result = result_of(run, library())
     found = entries(client, run.id)
     assert found[:1] == runs

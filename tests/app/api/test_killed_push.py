@@ -18,7 +18,7 @@ from tests.support.paths import ROOT
 from tests.support.servers import Server, free_port, start_server, until, without_bundled
 
 pytestmark = pytest.mark.usefixtures("push_threads_end")
-KILLS = 6  # of each side; SAWTOOTH_KILLS changes the number
+KILLS = 6  # Kills of each side. SAWTOOTH_KILLS changes the number.
 MIN_LINES = 10  # Each session has more lines than this.
 
 
@@ -50,7 +50,7 @@ def acknowledged(data: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.browser  # starts real servers
+@pytest.mark.browser  # Starts real servers.
 def test_killing_receiver_and_sampler_loses_and_duplicates_nothing(tmp_path: Path) -> None:
     """Real processes are killed in turn.
 

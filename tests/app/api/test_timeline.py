@@ -103,10 +103,11 @@ def test_details_and_sums_belong_to_the_run(client: TestClient, run: Manifest) -
     stretch = client.get(f"{base}/stretch?{of}&start=0&end=100000000").json()
     parts = {part["label"]: part["ms"] for part in stretch["parts"]}
     assert list(parts.values()) == sorted(parts.values(), reverse=True)
-    assert sum(parts.values()) == pytest.approx(100.0)  # also lost time without a cause, and time outside the GPU's work
-    assert parts["lost outside counted steps"] > 0  # the first step of the view does not count
+    # The parts include lost time without a cause, and time outside the GPU's work.
+    assert sum(parts.values()) == pytest.approx(100.0)
+    assert parts["lost outside counted steps"] > 0  # The first step of the view does not count.
     works_ms = sum(ms for label, ms in parts.items() if label in ("tensor-core compute", "other compute", "memset"))
-    assert 0 < stretch["works_share"] == pytest.approx(works_ms / 100, abs=0.005)  # smaller parts are in one row
+    assert 0 < stretch["works_share"] == pytest.approx(works_ms / 100, abs=0.005)  # Smaller parts are in one row.
     assert all(operation["ms"] > 0 for operation in stretch["operations"])
 
 
@@ -205,5 +206,5 @@ def test_listed_operations_differ_where_the_list_cuts_their_names() -> None:
         for f in ("CUDAFunctor_add", "BinaryFunctor")
     ]
     names = listed_names(["batch_norm_collect_statistics_channels_last_kernel", *elementwise])
-    assert names[0] == "batch_norm_collect_statistics_channels_last_kernel"  # its beginning is distinct
+    assert names[0] == "batch_norm_collect_statistics_channels_last_kernel"  # The name's beginning is distinct.
     assert len({name[:LISTED_LENGTH] for name in names}) == 3 and names[1].endswith("CUDAFunctor_add")

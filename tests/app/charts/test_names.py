@@ -45,7 +45,7 @@ def test_a_name_is_cut_between_words() -> None:
     functor = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float> >"
     assert short_name(functor, 40) == "vectorized_elementwise · CUDAFunctor_add"
     assert short_name(functor, 34) == "vectorized… · CUDAFunctor_add"
-    assert short_name("a" * 50, 35) == "a" * 17 + "…" + "a" * 17  # one word, so that letters are cut
+    assert short_name("a" * 50, 35) == "a" * 17 + "…" + "a" * 17  # One word, so that letters are cut.
 
 
 def test_kernels_with_equal_short_names_end_with_their_difference() -> None:

@@ -14,7 +14,7 @@ def test_ranks_have_numbers_and_unknown_ranks_have_positions() -> None:
     devices = pd.DataFrame({"rank": [None, None], "device": [0, 1]})
     assert labels_of(devices) == ["device 0", "device 1"]
     alike = pd.DataFrame({"rank": [None] * 3, "device": [0] * 3})
-    assert labels_of(alike) == ["trace 0", "trace 1", "trace 2"]  # four bars on one row before
+    assert labels_of(alike) == ["trace 0", "trace 1", "trace 2"]  # Four bars on one row before.
 
 
 def test_title_and_bars_use_the_same_name() -> None:
@@ -40,9 +40,9 @@ def test_idle_time_has_the_colour_and_the_name_of_its_cause() -> None:
     assert python.label in [entry.label for entry in chart.legend]
     late = next(piece for piece in chart.bars[1].parts if piece.hint.startswith(python.label))
     assert (late.colour, late.texture, late.label) == (python.light, python.texture, "Python on the host 19.7\u00a0ms")
-    assert late.number == "19.7\u00a0ms"  # next to a legend on a narrow page
+    assert late.number == "19.7\u00a0ms"  # Next to a legend on a narrow page.
     grey = [piece.hint for piece in chart.bars[1].parts if piece.colour == OWNERS["idle"].light]
-    assert grey == ["idle: 300\u00a0µs"]  # causes below a percent of the step, together
+    assert grey == ["idle: 300\u00a0µs"]  # Causes below a percent of the step, together.
     assert [bar.time for bar in chart.bars] == ["50.0\u00a0ms", "50.0\u00a0ms"]
 
 

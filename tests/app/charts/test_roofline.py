@@ -12,7 +12,7 @@ import pytest
 
 from sawtooth.app.charts import roofline
 
-BANDWIDTH, PEAK = 4e12, 800.0  # bytes per second, TFLOP/s: the ridge is at 200 FLOPs per byte
+BANDWIDTH, PEAK = 4e12, 800.0  # Bytes per second, TFLOP/s: the ridge is at 200 FLOPs per byte.
 
 
 def placed() -> pd.DataFrame:
@@ -60,7 +60,7 @@ def test_without_products_only_the_memory_roof_is_drawn():
 
 def test_text_dots_and_table_have_the_same_numbers():
     tiny = placed().head(1).assign(name="aten::tiny", ms=1e-4, opportunity_ms=9e-5)
-    rows = pd.concat([tiny, placed()], ignore_index=True)  # too short for a dot
+    rows = pd.concat([tiny, placed()], ignore_index=True)  # Too short for a dot.
     chart, moving = roofline.roofline(rows, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
     assert numbers(moving) == ["<b>1</b>"]
     assert numbers(chart.figure) == ["<b>2</b>"]
@@ -71,7 +71,7 @@ def test_text_dots_and_table_have_the_same_numbers():
 def test_numbers_of_overlapping_dots_are_stacked():
     across, up = [100.0, 101.0, 100.0, 300.0], [100.0, 101.0, 99.0, 100.0]
     shifts = roofline.shifts(across, up)
-    assert shifts[2:] == [0.0, 0.0]  # the lowest of three dots at one place, and a dot at another place, stay
+    assert shifts[2:] == [0.0, 0.0]  # The lowest of three dots at one place, and a dot at another place, stay.
     heights = sorted(y + shift for y, shift in zip(up[:3], shifts[:3], strict=True))
     assert [b - a for a, b in pairwise(heights)] == pytest.approx([roofline.LINE] * 2)
     assert roofline.shifts([], []) == []
@@ -85,4 +85,4 @@ def test_a_numbered_dot_has_room_for_its_number_and_is_not_hidden():
     (chart,) = roofline.roofline(rows, {"bf16": PEAK}, BANDWIDTH, "t", dark=False)
     (dots,) = (trace for trace in chart.figure.data if trace.mode == "markers")
     assert len(dots.x) == roofline.MAX_LABELLED + 1
-    assert dots.marker.size[0] < roofline.NAMED_PX <= min(dots.marker.size[1:])  # the dot without a number is drawn first
+    assert dots.marker.size[0] < roofline.NAMED_PX <= min(dots.marker.size[1:])  # The dot without a number is drawn first.

@@ -19,7 +19,7 @@ def test_the_axis_contains_the_interval_and_equality_on_one_scale(low: float, va
     assert 0 < start < at < end < 100
     ticks = dict(axis.ticks)
     assert (place(ticks["same"]) < at) == (value > 1) or value == 1
-    labels = sorted((place(where), 2.4 * len(text)) for text, where in axis.ticks)  # a letter is 6.7 of the axis' 280 pixels
+    labels = sorted((place(where), 2.4 * len(text)) for text, where in axis.ticks)  # A letter is 6.7 of the axis' 280 pixels.
     assert all(b - a >= (wide + other) / 2 for (a, wide), (b, other) in pairwise(labels)), "labels do not touch"
 
 

@@ -38,13 +38,13 @@ def test_averages_refer_to_the_steady_part_and_the_rest_is_faded() -> None:
     assert [(shade.x0, shade.x1) for shade in shades] == [(0.0, 6.0), (9.0, 10.0)]
     assert all(shade.layer == "above" and shade.fillcolor.startswith("rgba(255,255,255") for shade in shades)
     notes = [(note.x, note.text) for note in chart.figure.layout.annotations if note.xref != "paper"]
-    assert notes == [(3.0, "not averaged")]  # the first six seconds have room for the text, the last one has not
+    assert notes == [(3.0, "not averaged")]  # The first six seconds have room for the text, the last one has not.
 
 
 def test_averages_of_the_analysis_come_before_those_of_the_drawn_samples() -> None:
     chart = lanes(sampled(), "title", "alt", origin_ns=0, dark=False, means={"util_pct": 36.4})
     headings = " ".join(note.text for note in chart.figure.layout.annotations)
-    assert "<b>36\u00a0%</b>" in headings and "<b>250\u00a0W</b>" in headings  # of 100 and 400 W
+    assert "<b>36\u00a0%</b>" in headings and "<b>250\u00a0W</b>" in headings  # The mean of 100 and 400 W.
 
 
 def test_a_period_is_not_drawn_as_lost_time() -> None:
@@ -52,12 +52,12 @@ def test_a_period_is_not_drawn_as_lost_time() -> None:
         band = period(1.0, 2.0, dark)
         assert band["fillcolor"] not in {
             colour.on(dark) for colour in CAUSES.values()
-        }  # the colour of a cause marks throttling
-        assert (band["x0"], band["x1"], band["y1"]) == (1.0, 2.0, 100)  # the text is above the band
+        }  # The colour of a cause marks throttling.
+        assert (band["x0"], band["x1"], band["y1"]) == (1.0, 2.0, 100)  # The text is above the band.
 
 
 def test_without_a_steady_part_averages_refer_to_all_samples() -> None:
     chart = lanes(sampled(), "title", "alt", origin_ns=0, dark=False)
     assert "<b>40\u00a0%</b>" in chart.figure.layout.annotations[0].text
-    assert [chart.figure.layout[axis].title.text for axis in ("yaxis", "yaxis2")] == ["%", "W"]  # each axis says its unit
+    assert [chart.figure.layout[axis].title.text for axis in ("yaxis", "yaxis2")] == ["%", "W"]  # Each axis says its unit.
     assert not chart.figure.layout.shapes and not chart.legend

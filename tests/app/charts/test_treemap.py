@@ -27,7 +27,7 @@ def test_no_tile_has_letters_too_small_to_read() -> None:
     [
         ("batch_norm_collect_statistics_kernel", 14, 4, ["batch_norm_", "collect_", "statistics_", "kernel"]),
         ("batch_norm_collect_statistics_kernel", 12, 2, ["batch_norm_", "collect…"]),
-        ("vectorized_elementwise", 6, 3, []),  # the first word does not fit
+        ("vectorized_elementwise", 6, 3, []),  # The first word does not fit.
         ("CUDAFunctorAdd", 11, 2, ["CUDAFunctor", "Add"]),
     ],
 )

@@ -92,7 +92,7 @@ def test_a_run_against_itself_shows_no_difference(stored):
         (False, "best_step_time_ms:+5%", 0),
         (True, "best_step_time_ms:+5%", 1),
         (True, "best_step_time_ms:+1ms", 0),
-        (False, "sawtooth_period_s:+1s", 2),  # no telemetry: not known
+        (False, "sawtooth_period_s:+1s", 2),  # No telemetry: not known.
     ],
 )
 def test_gates_set_the_exit_code(stored, swap, gate, code):
@@ -121,7 +121,7 @@ def test_markdown_has_the_marker_and_html_loads_nothing(stored, tmp_path):
     assert run(a, b, "--data", data, "--format", "html", "--output", str(output)).exit_code == 0
     page = output.read_text(encoding="utf-8")
     assert "default-src 'none'" in page
-    assert page.count('class="st-move"') >= 3 and page.count('class="st-prow') >= 4  # the waterfall, both steps, their dots
+    assert page.count('class="st-move"') >= 3 and page.count('class="st-prow') >= 4  # The waterfall, both steps, their dots.
     assert not re.search(r"<(script|link|img|iframe)", page)
     assert len(page) < 1_000_000
 

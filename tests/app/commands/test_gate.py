@@ -175,7 +175,7 @@ def test_a_baseline_is_stored_and_the_action_fails_a_slower_build_last(
     assert isinstance(gate(usual, "--baseline", place, "--name", "../x", "--data", data).exception, UsageError)
 
     (tmp_path / "bin").mkdir()
-    python = tmp_path / "bin" / "python"  # pip only lists what it would install
+    python = tmp_path / "bin" / "python"  # pip only lists what it would install.
     python.write_text(
         f'#!/bin/sh\nif [ "$2" = pip ]; then echo "$@" >>"{tmp_path}/pip"; else exec "{sys.executable}" "$@"; fi\n'
     )
@@ -199,7 +199,7 @@ def test_one_comment_is_replaced_and_a_refused_one_is_not_an_error(github: _GitH
     job = Job.of_environment()
     assert job is not None and job.pull_request == 7
     assert job.comment("<!-- mine -->", "<!-- mine --> first") and job.comment("<!-- mine -->", "<!-- mine --> second")
-    assert github.calls == ["POST", "PATCH"]  # it was found after 130 other comments
+    assert github.calls == ["POST", "PATCH"]  # The comment was found after 130 others.
     assert [each["body"] for each in github.comments if "mine" in each["body"]] == ["<!-- mine --> second"]
     github.allowed = False
     assert job.comment("<!-- mine -->", "<!-- mine --> third") is False

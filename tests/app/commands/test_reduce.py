@@ -24,7 +24,7 @@ from tests.support.bulk_synchronous import Planted, job
 from tests.support.pages import opened, words_of
 from tests.support.paths import RECORDINGS
 
-RANKS = 20  # more than the number of ranks with files
+RANKS = 20  # More than the number of ranks with files.
 PLANTED = Planted(loader_us={5: 800.0})
 
 
@@ -90,7 +90,7 @@ def test_a_job_of_many_ranks_is_one_run_and_ranks_can_be_added(many: Path, tmp_p
     words = words_of(opened("ranks", after.id))
     assert "Rank 5 delays the job" in words
     assert "the summaries of all 20 ranks" in words
-    assert "The others wait longest" not in words  # the representatives alone do not show who waits for whom
+    assert "The others wait longest" not in words  # The representatives alone do not show who waits for whom.
     verdict = words_of(opened("verdict", after.id))
     assert "Feed rank 5 as fast as the others" in verdict
     assert "× 20" in verdict  # GPUs, also of ranks that have no file of their own
@@ -144,7 +144,8 @@ def test_damaged_summaries_are_reported_and_made_again(tmp_path: Path) -> None:
     for kept in DataFolder(data).derived.glob("*.msgpack"):
         kept.unlink()
     assert "summaries of this job's ranks are damaged" in run("report", run_id, "--data", str(data), "--format", "json")
-    path.rename(path.with_name(f"{1:016x}.summaries.parquet"))  # from another job, so the next one does not overwrite it
+    # Rename it as another job's, so that the next job does not overwrite it.
+    path.rename(path.with_name(f"{1:016x}.summaries.parquet"))
     manifest = DataFolder(data).read_manifest(run_id)
     DataFolder(data).write_manifest(msgspec.structs.replace(manifest, summaries=f"{1:016x}", notes="keep me"))
     assert run("reduce", place, "--sources", str(tmp_path / "traces"), "--data", str(data)).splitlines()[-1] == run_id

@@ -41,7 +41,7 @@ def test_the_command_line_comes_first_then_the_environment_then_the_file(folder:
     (folder / "below").mkdir()
     monkeypatch.chdir(folder / "below")
     monkeypatch.setenv("SAWTOOTH_CONFIG", str(folder / "sawtooth.toml"))
-    assert checked() == "of-file"  # a relative path starts at the file's folder
+    assert checked() == "of-file"  # A relative path starts at the file's folder.
     assert json.loads(CliRunner().invoke(cli, ["runs", "--json"]).stdout) == []
     assert CliRunner().invoke(cli, ["runs", "predictions", "--json"]).stdout == "[]\n"
     monkeypatch.setenv("SAWTOOTH_DATA", str(folder / "of-environment"))

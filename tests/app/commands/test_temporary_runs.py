@@ -47,9 +47,9 @@ def test_the_second_report_of_a_file_comes_from_the_cache(tmp_path: Path, trace:
     first = report(trace, data=folder)
     assert report(trace, data=folder) == first
     assert len(reads) == 1
-    assert not list((folder / "runs").iterdir())  # it is not a run of the folder
+    assert not list((folder / "runs").iterdir())  # The temporary run is not a run of the folder.
     renamed = trace.rename(tmp_path / "after.json")
-    assert report(renamed, data=folder) != first  # the run is called after its file
+    assert report(renamed, data=folder) != first  # The run is called after its file.
     renamed.write_bytes(renamed.read_bytes() + b"\n")
     report(renamed, data=folder)
     assert len(reads) == 3
@@ -82,7 +82,7 @@ def test_the_oldest_used_folders_are_removed_first(tmp_path: Path, monkeypatch: 
             kept = sorted((folder / temporary_runs.CACHE_FOLDER).iterdir(), key=lambda path: path.stat().st_mtime)
             size = sum(file.stat().st_size for file in kept[0].rglob("*") if file.is_file())
             monkeypatch.setattr(temporary_runs, "MAX_BYTES", int(2.5 * size))
-            report(tmp_path / "old.json", data=folder)  # used again, so the other one is older now
+            report(tmp_path / "old.json", data=folder)  # This file is used again, so the other one is older now.
         report(matmul_loop(steps=4 + k).write(tmp_path / name), data=folder)
         for path in (folder / temporary_runs.CACHE_FOLDER).iterdir():
             os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 10))

@@ -212,7 +212,7 @@ def test_a_checkpoint_is_not_overwritten_and_a_copy_allows_the_trials(tmp_path: 
     code, result, messages = started(tmp_path, "--yes", "--copy", "train.py")
     assert hashlib.sha256((tmp_path / "last.pt").read_bytes()).hexdigest() == before
     assert (tmp_path / "log.txt").read_text() == "old"
-    assert result["base"]["step_ms"] >= 20, messages  # four samples of 5 ms
+    assert result["base"]["step_ms"] >= 20, messages  # Four samples of 5 ms.
     trial = by_change(result)["loader-workers"]
     assert trial["status"] == "by_hand" and trial["why"].startswith("The dataset is an IterableDataset")
 

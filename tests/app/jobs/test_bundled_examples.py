@@ -57,7 +57,7 @@ def test_the_first_example_is_read_alone(tmp_path: Path) -> None:
         until(lambda: any(job.stage == "reading" for job in jobs.all()))
         fixed, slow = jobs.all()
         assert (slow.stage, fixed.stage) == ("reading", "waiting")
-        assert (slow.name, fixed.name) == ("slow", "fixed")  # not "trace.json.gz and 1 more", twice
+        assert (slow.name, fixed.name) == ("slow", "fixed")  # Both would otherwise be "trace.json.gz and 1 more".
     finally:
         jobs.close()
 

@@ -39,7 +39,7 @@ def test_a_compile_log_with_a_bundle_is_attached_to_its_run(tmp_path: Path) -> N
     )
     folder = DataFolder(tmp_path / "data").create()
     files = [(bundle, bundle.name), (log, log.name)]
-    for given in (files, files[::-1], files[:1]):  # in any order; and a second time, without the log
+    for given in (files, files[::-1], files[:1]):  # In any order, and a second time without the log.
         (run,) = ingest_into_runs(folder, given).runs
         assert [ref.kind for ref in run.recordings] == ["trace", "compile"]
     assert len(folder.manifests()) == 1

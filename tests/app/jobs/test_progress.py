@@ -46,7 +46,7 @@ def test_each_file_that_cannot_be_read_is_named_with_its_reason(tmp_path: Path) 
     folder = tmp_path / "job"
     folder.mkdir()
     (folder / "job.json").write_bytes(msgspec.json.encode(JobRequest(str(tmp_path / "data"), files)))
-    with subprocess.Popen(child_command(folder), stdin=subprocess.PIPE) as process:  # it ends where its input does
+    with subprocess.Popen(child_command(folder), stdin=subprocess.PIPE) as process:  # The child ends when its input ends.
         assert process.wait(120) == 1
     outcome = msgspec.json.decode((folder / "result.json").read_bytes(), type=JobOutcome)
     assert outcome.sentence.startswith("bad-0.json: ") and "PDF" in outcome.sentence

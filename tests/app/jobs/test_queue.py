@@ -91,7 +91,7 @@ def test_a_job_is_done_with_its_answer_even_if_its_child_dies_later(tmp_path) ->
     answered.open().close()
     seen = jobs.get(job.id)
     assert (seen.stage, seen.outcome.run_ids) == ("done", ["0123456789abcdef"])
-    jobs.close()  # the server ends, and its children with it
+    jobs.close()  # The server ends, and its children with it.
     assert _ended(job).stage == "done" and job.outcome.run_ids == ["0123456789abcdef"]
     assert list(jobs.settings.data.uploads.iterdir()) == []
 
@@ -146,7 +146,7 @@ def test_a_running_job_shows_its_progress_and_can_be_cancelled(tmp_path) -> None
     )
     jobs = _jobs(tmp_path, code)
     job = jobs.start(_uploaded(jobs))
-    ready.open().close()  # blocks until the child has written its progress
+    ready.open().close()  # Blocks until the child has written its progress.
     seen = jobs.get(job.id)
     assert (seen.stage, seen.progress.share, seen.progress.events) == ("reading", 0.25, 1200)
     jobs.cancel(job.id)
@@ -202,7 +202,7 @@ def test_simultaneous_requests_share_one_analysis(tmp_path, monkeypatch) -> None
     new_folder, barrier, found = jobs._new_folder, threading.Barrier(4), []
 
     def slow() -> Path:
-        time.sleep(0.1)  # long enough for the others to check before this job exists
+        time.sleep(0.1)  # Long enough for the other threads to check before this job exists.
         return new_folder()
 
     def ask() -> None:

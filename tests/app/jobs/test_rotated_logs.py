@@ -37,7 +37,7 @@ def test_logs_of_the_same_time_or_without_times_stay_separate(tmp_path: Path) ->
     rows = lines(tmp_path)
     logs = tmp_path / "logs"
     logs.mkdir()
-    (logs / "smi.csv").write_text("".join(rows))  # wget calls the second file smi.csv.1 if two hosts serve smi.csv
+    (logs / "smi.csv").write_text("".join(rows))  # wget calls the second file smi.csv.1 if two hosts serve smi.csv.
     # The second host has equal rows in other bytes, because a copy of the first file would be skipped.
     (logs / "smi.csv.1").write_text("".join(rows).replace(" %", "  %"))
     (logs / "dmon.txt").write_text("# gpu sm\n 0 95\n 0 94\n")

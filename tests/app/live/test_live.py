@@ -122,7 +122,7 @@ def test_alerts_name_nearly_full_memory_and_throttled_clocks(tmp_path: Path) -> 
         == "GPU 0 is throttled by hardware thermal slowdown: its SM clock is 1200 MHz and has been 1980 MHz in this session."
     )
     gpu.series["gr_active_pct"].add(after, 0.0)
-    assert gpu.alerts() == []  # idle GPUs lower their clocks by themselves
+    assert gpu.alerts() == []  # Idle GPUs lower their clocks by themselves.
     gpu.lost = True
     assert "no longer answers" in gpu.alerts()[0]
 

@@ -79,7 +79,7 @@ def test_a_finding_stays_while_the_reason_comes_and_goes(tmp_path: Path) -> None
         assert states[-1] and sum(before != after for before, after in itertools.pairwise(states)) <= 1
     assert findings.index(True) < 45 and alerts.index(True) < 3
     fed.feed(400)
-    assert fed.hot() == [] and fed.session.alerts() == []  # it is over
+    assert fed.hot() == [] and fed.session.alerts() == []  # The problem is over.
 
 
 def test_slow_changes_refer_to_the_complete_session(tmp_path: Path) -> None:

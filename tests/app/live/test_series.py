@@ -83,7 +83,7 @@ def test_every_quantity_is_drawn_once_and_only_what_was_measured() -> None:
     lines = [line for panel in drawn["panels"] for line in panel["lines"]]
     assert len(lines) == len(columns)
     assert lines[-1]["points"] == pytest.approx([-1.0, 2.0**-30, 0.0, 2.0**-29], rel=1e-3)  # GiB
-    assert [panel["period"] for panel in drawn["panels"]] == [0.3, None, None, None]  # activity, SM activity, power, memory
+    assert [panel["period"] for panel in drawn["panels"]] == [0.3, None, None, None]  # Activity, SM activity, power, memory.
     assert next(line["now"] for line in lines if line["name"] == "power") == "2 W"
     assert picture({}, {}, 10.0, dark=False)["panels"] == []
 

@@ -34,7 +34,7 @@ def test_the_newest_two_runs_with_the_same_work_are_compared():
 def test_the_opened_run_is_compared_with_one_of_the_same_work():
     at = {manifest.name: manifest.id for manifest in NEWEST_FIRST}
     assert names(likely_pair(NEWEST_FIRST, at["resnet-fixed"], products)) == ("resnet-50", "resnet-fixed")
-    assert names(likely_pair(NEWEST_FIRST, at["resnet-50"], products)) == ("resnet-50", "resnet-fixed")  # no run is earlier
+    assert names(likely_pair(NEWEST_FIRST, at["resnet-50"], products)) == ("resnet-50", "resnet-fixed")  # No run is earlier.
     assert likely_pair(NEWEST_FIRST, at["llama"], products) is None
 
 
@@ -47,7 +47,7 @@ def test_without_shapes_names_tags_and_predecessors_decide():
     assert names(likely_pair([run("mnist fast"), run("mnist-slow")], None, products)) == ("mnist-slow", "mnist fast")
     assert names(likely_pair([run("b", tags=["nightly"]), run("a", tags=["nightly"])], None, products)) == ("a", "b")
     assert likely_pair([run("b"), run("a")], None, products) is None
-    assert likely_pair([run("7"), run("8")], None, products) is None  # an empty word is not a name
+    assert likely_pair([run("7"), run("8")], None, products) is None  # An empty word is not a name.
     # all matrix products that both have
     assert names(likely_pair([run("b", shapes="xy"), run("a", shapes="xy")], None, products)) == ("a", "b")
     other = run("b", tags=["after=a"], shapes="abcdef")

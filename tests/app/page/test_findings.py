@@ -23,8 +23,8 @@ def at(*starts_ns: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("evidence", "span"),
     [
-        (at(100_000, 1_200_000, 1_500_000), TimelineSpan(1_000_000, 2_000_000)),  # two of three lie in the second step
-        (at(4_000_000, 4_100_000), TimelineSpan(4_000_000, 4_105_000)),  # all places are outside the counted steps
+        (at(100_000, 1_200_000, 1_500_000), TimelineSpan(1_000_000, 2_000_000)),  # Two of three lie in the second step.
+        (at(4_000_000, 4_100_000), TimelineSpan(4_000_000, 4_105_000)),  # All places are outside the counted steps.
         ([{"calls": 3}], None),
     ],
 )

@@ -67,7 +67,7 @@ def test_tiny_copies_have_no_rate() -> None:
         said
         == "These copies move 80\u00a0B in 20.0\u00a0µs, 8\u00a0B each. Starting such a copy takes longer than moving its bytes over PCIe 5 x16."
     )
-    assert copied(work(0.02, None), FROM_HOST, H200) is None  # no bytes recorded
+    assert copied(work(0.02, None), FROM_HOST, H200) is None  # No bytes recorded.
 
 
 def test_values_outside_the_table_are_reported() -> None:
@@ -82,7 +82,7 @@ def test_the_largest_gain_is_the_time_above_the_minimum() -> None:
     # 2.5 of the operator's 3 ms are above the minimum. 2 ms are this kernel's.
     assert most_to_gain_ms(work(2.0, 0.5, ms=3.0)) == pytest.approx(2.0)
     assert most_to_gain_ms(work(2.0, 1.5, ms=2.0)) == pytest.approx(0.5)
-    assert most_to_gain_ms(work(2.0, 1.9)) == pytest.approx(0.1)  # a copy: the link allows 1.9 ms
+    assert most_to_gain_ms(work(2.0, 1.9)) == pytest.approx(0.1)  # A copy: the link allows 1.9 ms.
     assert most_to_gain_ms(work(2.0, None)) is None
 
 

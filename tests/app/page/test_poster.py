@@ -91,7 +91,7 @@ def test_evidence_is_rounded_and_has_no_empty_column() -> None:
     assert [cell.replace("\xa0", " ") for cell in cells[0]] == ["914 µs", "Python on the host", "50 %", "12.3 k"]
     rank = {"rank": 1, "wait_ms_per_profiled_step": 5.6e-4, "last_in_share_of_collectives": 0.8}
     heads, cells = evidence.table(replace(GAIN, evidence=(rank, {**rank, "rank": 0}, {"ms": 9.0, "operator": "aten::mm"})))
-    assert heads == ["Rank", "Wait per profiled step", "Last in share of collectives"]  # a second table is left out
+    assert heads == ["Rank", "Wait per profiled step", "Last in share of collectives"]  # A second table is left out.
     assert [cell.replace("\xa0", " ") for cell in cells[0]] == ["1", "560 ns", "80 %"] and len(cells) == 2
     kernel = {
         "operator": "aten::mm",
@@ -114,5 +114,5 @@ def test_a_plan_with_a_much_larger_gain_than_its_first_change_has_a_bar() -> Non
     whole = advice.plan_bar(result, 64.6)
     assert whole is not None and whole.name.startswith("both changes: 2.2") and "30.0" in whole.time
     assert [bar.name for bar in of_run(result, "67 ms", None, dark=False, plan=whole)] == ["now", "plan"]
-    assert advice.plan_bar(replace(result, plan=plan(62.0)), 64.6) is None  # hardly more than the first change alone
+    assert advice.plan_bar(replace(result, plan=plan(62.0)), 64.6) is None  # The plan gains hardly more than its first change.
     assert advice.plan_bar(replace(result, plan=()), 64.6) is None

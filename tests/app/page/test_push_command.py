@@ -54,5 +54,5 @@ def test_the_token_is_copied_and_not_shown(
     assert page.data["shown"] == f"SAWTOOTH_PUSH_TOKEN={MASK} \\\n  sawtooth sample --push {address}"
     assert page.data["copied"] == f"SAWTOOTH_PUSH_TOKEN={token} \\\n  sawtooth sample --push {address}"
     monkeypatch.setattr(push_command, "settings", lambda: Settings(data=DataFolder(tmp_path), no_token=True))
-    push_command.show("here")  # readers of this page have no token
+    push_command.show("here")  # Readers of this page have no token.
     assert page.written == [f"SAWTOOTH_PUSH_TOKEN=… \\\n  sawtooth sample --push {address}"]

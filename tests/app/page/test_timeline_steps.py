@@ -10,11 +10,11 @@ from sawtooth.analysis.tables.timeline import Lane, TimelineSpan
 from sawtooth.app.page.timeline import tracks
 from tests.support.sent_steps import written_out
 
-STEPS: Any = vars(tracks.steps)["__wrapped__"]  # without the cache
+STEPS: Any = vars(tracks.steps)["__wrapped__"]  # The function without its cache.
 ROWS: list[tuple[int, int, str, bool, Any]] = [
     (1_005, 1_010, "step#8", True, None),
     (1_010, 1_030, "step#9", True, None),
-    (1_028, 1_040, "step#10", True, None),  # begins before the previous one ends
+    (1_028, 1_040, "step#10", True, None),  # Begins before the previous one ends.
     (1_050, 1_060, "step#12", True, None),
     (1_060, 1_061, "step#007", True, None),
     (1_061, 1_062, "step#008", False, "cut off"),

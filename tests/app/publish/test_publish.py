@@ -66,7 +66,7 @@ def test_tensorboard_gets_every_number_of_the_report(data: DataFolder, tmp_path:
     values = sent["values"]
     step = result.metrics["best_step_time_ms"]
     assert (values["sawtooth/step_time_ms"], values["sawtooth/step_time_low_ms"]) == (step.value, step.low)
-    assert values["sawtooth/lost_ms/data_wait"] > 0.5 * values["sawtooth/step_time_ms"]  # this run starves
+    assert values["sawtooth/lost_ms/data_wait"] > 0.5 * values["sawtooth/step_time_ms"]  # This run waits for its loader.
     assert values["sawtooth/planned_step_time_ms"] == result.plan[-1].predicted_step_ms
     (events,) = Path(sent["where"]).glob("events.out.tfevents.*")
     assert all(name.encode() in events.read_bytes() for name in values)

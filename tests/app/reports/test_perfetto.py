@@ -35,7 +35,7 @@ from tests.support.chrome_trace import BASE_NS
 from tests.support.pages import opened
 from tests.support.prepared import prepared
 
-CLOCK_US = 4_000.0  # of rank 1, ahead
+CLOCK_US = 4_000.0  # Rank 1's clock is ahead by this time.
 ARROW = {"cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1, "ts": 5.0}
 
 

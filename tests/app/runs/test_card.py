@@ -50,7 +50,7 @@ def test_a_card_has_the_gpu_the_first_line_and_the_sawtooth(run: Manifest, libra
     card = card_of(run, library)
     assert card.gpu == "NVIDIA H200"
     assert set(card.readings) == set(READINGS)
-    assert "GPU is busy" in card.headline  # telemetry shows another step without a reason, so no gain is predicted
+    assert "GPU is busy" in card.headline  # Telemetry shows another step without a reason, so no gain is predicted.
     assert (card.utilization, card.utilization_of) == ([0.5] * 20 + [None] + [0.5] * 20, "util_pct")
     assert card.problem is None
     assert sum(share for _, _, share in card.parts) == pytest.approx(1.0) and card.parts[0][2] == max(p[2] for p in card.parts)
@@ -141,4 +141,4 @@ def test_a_page_makes_a_limited_number_of_cards(
     monkeypatch.setattr(listing.frame, "library", lambda: library)
     assert listing.known(run, at_once=False).headline == "Is being analysed …"
     assert asked == [run.id]
-    assert listing.known(run).gpu and asked == [run.id]  # a page with enough time makes it itself
+    assert listing.known(run).gpu and asked == [run.id]  # A page with enough time makes it itself.

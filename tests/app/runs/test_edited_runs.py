@@ -70,7 +70,7 @@ def test_a_run_that_cannot_be_analysed_does_not_affect_other_cards(
     app_data: DataFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traces = [matmul_loop(step_us=us).write(tmp_path / f"run{us}.json") for us in (1000, 1100, 1200)]
-    three = [run_of(app_data, trace) for trace in traces]  # child processes analyse the runs of a longer list
+    three = [run_of(app_data, trace) for trace in traces]  # Child processes analyse the runs of a longer list.
 
     def card_of(manifest: Manifest, library: object) -> Card:
         if manifest.id == three[0]:

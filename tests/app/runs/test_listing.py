@@ -159,9 +159,9 @@ def test_a_table_has_a_row_per_run_and_selected_rows_are_compared(four: list[str
     ("step_ms", "after", "said"),
     [
         (776.0, (156.0, 154.0, 205.0), "5.0 ×"),  # 776 ÷ 156 = 4.97
-        (27.8, (3.5, 1.5, 5.86), "7.9 ×"),  # as on the Verdict, which also shows the range
+        (27.8, (3.5, 1.5, 5.86), "7.9 ×"),  # The same as on the Verdict, which also shows the range.
         (10.0, (10.0, 9.0, 11.0), None),
-        (625.0, (24.4, 24.4, 625.0), "up to 26 ×"),  # an upper limit: the gain may be 0
+        (625.0, (24.4, 24.4, 625.0), "up to 26 ×"),  # An upper limit: the gain may be 0.
         (10.0, None, None),
         (None, (1.0, 1.0, 1.0), None),
     ],

@@ -42,7 +42,7 @@ def test_a_link_to_a_missing_run_selects_no_other(app_data: DataFolder, tmp_path
     headline = next(body for element in test.main if "<h1" in (body := getattr(element.proto, "body", "")))
     assert "This server has no run" in headline
     shown = re.sub(r'href="[^"]*"', "", words_of(test))
-    assert asked not in shown or asked == "0" * 16  # an invalid id is not repeated
+    assert asked not in shown or asked == "0" * 16  # An invalid id is not repeated.
     assert test.sidebar.selectbox[0].value is None
 
 

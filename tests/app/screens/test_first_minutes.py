@@ -55,7 +55,7 @@ def test_the_first_sentence_is_the_example_s_verdict_with_its_gain(app_data: Dat
     card = card_of(manifest, library)
     library.close()
     assert "Give the loader more workers: " in card.headline and "→ ≈" in card.headline
-    assert _plain(words_of(opened_at("runs"))).index(_plain(card.headline)) < 300  # the page's first sentence
+    assert _plain(words_of(opened_at("runs"))).index(_plain(card.headline)) < 300  # The page's first sentence.
 
 
 def test_the_shipped_answer_is_shown_until_the_example_is_ingested(
@@ -66,7 +66,7 @@ def test_the_shipped_answer_is_shown_until_the_example_is_ingested(
     ships = first_answer()
     assert ships is not None
     try:
-        assert _plain(ships.headline) not in _plain(words_of(opened_at("runs")))  # nothing is being read
+        assert _plain(ships.headline) not in _plain(words_of(opened_at("runs")))  # Nothing is being read.
         import_bundled(jobs, app_data)
         assert _plain(words_of(opened_at("runs"))).index(_plain(ships.headline)) < 300
     finally:
@@ -131,7 +131,7 @@ def test_the_viewer_chooses_among_several_telemetry_recordings(app_data: DataFol
     run = prepared(app_data, trace, name="traced")
     (tmp_path / "other").mkdir()
     other = tmp_path / "other" / "nvml.jsonl"
-    other.write_bytes(b"".join(telemetry.read_bytes().splitlines(keepends=True)[:-1]))  # of another sampler
+    other.write_bytes(b"".join(telemetry.read_bytes().splitlines(keepends=True)[:-1]))  # The file is from another sampler.
     first, second = (prepared(app_data, path, name=name) for path, name in ((telemetry, "one"), (other, "another")))
     assert {found.id for found in overlapping_telemetry(app_data, run)} == {first.id, second.id}
     test = opened_at("verdict", run=run.id)

@@ -97,7 +97,7 @@ def test_a_copy_has_its_own_place_waits_and_advice(app_data: DataFolder, tmp_pat
     test = opened("idle", run)
     text = words_of(test).replace("\u00a0", " ")
     assert "aten::to (100 %)" in text
-    assert "in aten::mm" not in text  # which ran on the host at that time
+    assert "in aten::mm" not in text  # aten::mm ran on the host at that time.
     test.button_group(key="cause").select("exposed_memcpy").run()
     words = words_of(test)
     (pieces,) = (table.value for table in test.dataframe if "where" in table.value)
@@ -119,11 +119,11 @@ def test_idle_names_the_largest_cause_and_the_longest_wait(loop: str) -> None:
     # 327 of the run's 1,027 µs; the GPU works for the other 700. The profiled value is in small print next to it.
     assert "≈\u00a0327\u00a0µs of each 1.03\u00a0ms step is lost" in text
     assert text.count("as profiled") >= 1 and "Together" in text
-    rows = test.dataframe[0].value  # the table of the chart
+    rows = test.dataframe[0].value  # The table of the chart.
     assert rows["recorded_ms"].sum() == pytest.approx(0.3)  # 300 of 1000 µs
     waits = next(d.value for d in test.dataframe if "evidence" in d.value)
     assert waits["ms"].is_monotonic_decreasing
-    assert waits["ms"].sum() == pytest.approx(0.9)  # three counted steps
+    assert waits["ms"].sum() == pytest.approx(0.9)  # Three counted steps.
     assert "Show on the timeline" in text
 
 

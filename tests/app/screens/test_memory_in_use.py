@@ -39,7 +39,7 @@ def test_without_a_trace_the_page_draws_the_memory_in_use(app_data: DataFolder, 
     text = words_of(test)
     assert "At most 25.0\u00a0GiB of 100\u00a0GiB of GPU memory is in use: 75\u00a0% stays free" in text
     (line,) = charts(test)
-    assert line["layout"]["yaxis"]["range"] == [0, 100]  # the whole memory, so that the free part is visible
+    assert line["layout"]["yaxis"]["range"] == [0, 100]  # The whole memory, so that the free part is visible.
     assert BAR in text
     assert len(charts(opened("memory", run_of(app_data, _sampled(tmp_path, 15, 25))))) == 1
 

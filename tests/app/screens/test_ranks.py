@@ -84,7 +84,7 @@ def test_gpus_without_steps_or_collectives_are_shown_by_recorded_time(app_data: 
     assert "2 GPUs are recorded, and no collective joins them" in words_of(test)
     text = words_of(test)
     assert "ms of the recorded time" in text
-    assert text.count('<span class="st-ptime">3.53\u00a0ms</span>') == 2  # from the first operator at 0.01 ms to 3.54 ms
+    assert text.count('<span class="st-ptime">3.53\u00a0ms</span>') == 2  # From the first operator at 0.01 ms to 3.54 ms.
 
 
 @pytest.mark.slow
@@ -122,7 +122,8 @@ def test_the_map_of_a_reduced_job_has_all_ranks(app_data: DataFolder, tmp_path: 
     run = ingest_job(app_data, summaries, sources=[str(tmp_path)]).manifest.id
     test = opened("ranks", run)
     assert "Rank 3 delays the job" in words_of(test)
-    assert "parallel transfers take 100\u00a0µs of a step" in words_of(opened("communication", run))  # by the summaries of all
+    # The summaries of all ranks show this.
+    assert "parallel transfers take 100\u00a0µs of a step" in words_of(opened("communication", run))
     assert charts(test)[0]["data"][0]["y"] == [f"rank {i}" for i in range(8)]
 
 

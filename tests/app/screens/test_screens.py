@@ -113,11 +113,11 @@ def test_a_run_selected_in_the_list_opens_its_verdict(app_data: DataFolder) -> N
 def test_a_place_shows_its_views_as_links_and_marks_the_empty_ones(app_data: DataFolder) -> None:
     run = _missing(app_data).id
     row = next(body for body in _bodies(opened_at("idle", run=run, device="0", cause="data_wait")) if "st-views" in body)
-    assert f'href="/timeline?run={run}&amp;device=0"' in row  # only Idle shows the cause
+    assert f'href="/timeline?run={run}&amp;device=0"' in row  # Only Idle shows the cause.
     assert re.findall(r'<a href="/timeline\?view=idle[^"]*" aria-current="page">Idle</a>', row)
     assert row.count("aria-current") == 1
     assert re.findall(r'title="Empty: this run has (.*?)">(\w+)<', row) == [("no telemetry", "Telemetry")]
-    assert "Ranks" not in row  # which one rank can never have
+    assert "Ranks" not in row  # A single rank can never have this screen.
     assert not [body for body in _bodies(opened_at("compare")) if "st-views" in body]
 
 
@@ -131,7 +131,7 @@ def test_a_screen_without_data_is_dimmed(app_data: DataFolder, monkeypatch: pyte
     )
     cases: tuple[tuple[list[RecordingRef], str | None, set[str]], ...] = (
         ([trace], None, {"telemetry", "ranks"}),
-        ([trace], "f" * 16, {"telemetry"}),  # one opened trace of a job whose summaries have a map of ranks
+        ([trace], "f" * 16, {"telemetry"}),  # One opened trace of a job whose summaries have a map of ranks.
         ([trace, other, nvml], None, set()),
     )
     for recordings, summaries, empty in cases:
@@ -151,7 +151,7 @@ def test_screens_of_the_gpu_are_dimmed_for_a_run_without_gpu_work(
     run = run_of(app_data, trace.write(tmp_path / "cpu.json"))
     worked = opened_at("verdict", run=run).session_state["gpu_worked"]
     monkeypatch.setattr(frame.st, "session_state", {"run": run, "gpu_worked": worked})
-    assert not frame.remember_gpu_work(run, worked=False)  # known, so nothing is drawn again
+    assert not frame.remember_gpu_work(run, worked=False)  # The answer is known, so nothing is drawn again.
     assert frame.remember_gpu_work(run, worked=True) and frame.remember_gpu_work(run, worked=False)
     dimmed = frame.empty_screens()
     assert {"idle", "work", "efficiency", "memory"} <= set(dimmed)

@@ -30,7 +30,7 @@ def test_without_a_query_the_first_example_runs(loop: str) -> None:
     assert "tables of this run" in words_of(test)
     assert test.text_area(key="sql_text").value == EXAMPLES[0].sql
     assert "nvjet" in str(shown_rows(test)[0])
-    assert "sql" not in test.query_params  # else Back would lead to this page again
+    assert "sql" not in test.query_params  # Else Back would lead to this page again.
 
 
 def asked(run: str, sql: str) -> AppTest:
@@ -116,4 +116,4 @@ def test_the_table_browser_explains_every_column(loop: str) -> None:
     words = "\n".join(str(element.proto.body) for element in test.get("html"))
     assert "excluded_<wbr>because" in words
     assert "Why a step is not counted" in words
-    assert words.index("<details open") < words.index(">steps <")  # the query reads kernels, which come first
+    assert words.index("<details open") < words.index(">steps <")  # The query reads kernels, which come first.

@@ -36,14 +36,14 @@ def test_telemetry_shows_gaps_throttling_and_the_average(app_data: DataFolder, t
     (lanes,) = charts(test)  # One chart of the whole recording. A second, smaller one would repeat it.
     values = numbers(lanes["data"][0]["y"])
     assert any(v is None or v != v for v in values), "a telemetry gap is drawn as a gap"
-    thin = [shape for shape in lanes["layout"]["shapes"] if "domain" in shape["yref"]]  # throttling, above the clock
+    thin = [shape for shape in lanes["layout"]["shapes"] if "domain" in shape["yref"]]  # Throttling, above the clock.
     assert thin and all(shape["y1"] - shape["y0"] < 0.1 for shape in thin)
     axis = thin[0]["yref"].split()[0]
     clock = next(line for line in lanes["data"] if line["yaxis"] == axis)
     top = lanes["layout"][axis.replace("y", "yaxis")]["range"][1]
-    assert max(numbers(clock["y"])) < thin[0]["y0"] * top  # no line is hidden
+    assert max(numbers(clock["y"])) < thin[0]["y0"] * top  # No line is hidden.
     headings = [note["text"] for note in lanes["layout"]["annotations"] if "<b>" in note["text"]]
-    assert any("throttled by power cap" in heading for heading in headings)  # the bars are explained where they are
+    assert any("throttled by power cap" in heading for heading in headings)  # The bars are explained where they are.
     assert "GPU utilization" in headings[0] and len(headings) == len({line["yaxis"] for line in lanes["data"]})
     heights = [b - a for a, b in (lanes["layout"][f"yaxis{n}"]["domain"] for n in ("", "2"))]
     assert heights[0] > 1.5 * heights[1]  # The lane of the sentence is higher.
@@ -57,8 +57,8 @@ def test_a_sawtooth_is_named_and_drawn(app_data: DataFolder, tmp_path: Path) -> 
     test = opened("telemetry", run)
     assert "rises and falls every 1.00\u00a0s, between 0 and 100\u00a0%" in words_of(test)
     low = re.search(r"and is below \d+\xa0% for ([\d.]+)\xa0% of the time", words_of(test))
-    assert low is not None and float(low[1]) == pytest.approx(50, abs=2)  # half a second of each
-    lanes, tooth = charts(test)  # one folded period is below the lanes
+    assert low is not None and float(low[1]) == pytest.approx(50, abs=2)  # The window has half a second of each level.
+    lanes, tooth = charts(test)  # One folded period is below the lanes.
     assert tooth["layout"]["yaxis"]["title"]["text"] == "%" and len({line["yaxis"] for line in lanes["data"]}) > 1
     assert any("one period" in a["text"] for a in lanes["layout"]["annotations"])
 

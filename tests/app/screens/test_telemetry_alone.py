@@ -44,7 +44,7 @@ def test_gpus_of_two_hosts_are_listed_worst_first(app_data: DataFolder, tmp_path
         "node-a.csv GPU 1",
     }
     rows = dict(zip(drawn["y"], drawn["z"], strict=True))
-    assert all(value is None for value in rows["node-a.csv GPU 0"][82:158])  # of 240 cells
+    assert all(value is None for value in rows["node-a.csv GPU 0"][82:158])  # The row has 240 cells.
     assert all(value is not None for value in rows["node-b.csv GPU 0"])
     text = words_of(page).replace("\u00a0", " ").replace("\u202f", " ")
     assert re.search(r"Utilization of 4 GPUs over (9\.98 min|599 s), the worst first", text)

@@ -26,7 +26,7 @@ def test_verdict_shows_the_busy_share_of_a_step(loop: str) -> None:
     drawn = {trace["name"]: trace for trace in bar["data"]}
     parts = [float(numbers(trace["x"])[0]) for trace in drawn.values()]
     assert sum(parts) == pytest.approx(1.027, abs=1e-3)  # The parts add up to the run's step.
-    assert minute["data"][0]["line"]["shape"] == "vh"  # a sample describes the window before it
+    assert minute["data"][0]["line"]["shape"] == "vh"  # A sample describes the window before it.
 
 
 def test_an_address_with_selected_changes_opens_with_them(app_data: DataFolder) -> None:

@@ -24,8 +24,8 @@ def test_work_is_shown_per_step_by_group_and_search(loop: str) -> None:
     rows = test.dataframe[0].value
     assert list(rows["ms"]) == pytest.approx([0.6, 0.1])
     assert list(rows["launches_per_step"]) == pytest.approx([1, 1])
-    assert list(rows["share"]) == pytest.approx([600 / 7, 100 / 7])  # shown in percent
-    owners = ("tensor_core_compute", "other_compute")  # a bar has the colour of its tile
+    assert list(rows["share"]) == pytest.approx([600 / 7, 100 / 7])  # Shown in percent.
+    owners = ("tensor_core_compute", "other_compute")  # A bar has the colour of its tile.
     assert [OWNERS[owner].light[1:] in bar for owner, bar in zip(owners, rows["bar"], strict=True)] == [True, True]
     tiles = _tiles(test)
     assert [tiles[f"gemm\u241f{rows['name'].iloc[0]}"], tiles["gemm"]] == pytest.approx([0.6, 0.0])
@@ -127,4 +127,4 @@ def test_a_table_shows_the_most_important_columns_first(app_data: DataFolder, tm
     assert set(first) < set(everything)
     assert len(first) <= 9  # These fit beside the navigation at 1440 pixels.
     bars = [c["type_config"] for c in json.loads(test.dataframe[0].proto.columns).values() if "type_config" in c]
-    assert {bar["max_value"] for bar in bars if bar["type"] == "progress"} == {100}  # a bar of 12 % fills 12 % of its place
+    assert {bar["max_value"] for bar in bars if bar["type"] == "progress"} == {100}  # A bar of 12 % fills 12 % of its place.

@@ -163,4 +163,4 @@ def test_many_simultaneous_pages_open_one_after_the_other(monkeypatch: pytest.Mo
         return sorted(await asyncio.gather(*(one() for _ in range(8))))
 
     took = asyncio.run(herd())
-    assert took[-1] >= 0.29 and took[4] >= 0.14  # the third waits 1/20 s, the eighth 6/20 s
+    assert took[-1] >= 0.29 and took[4] >= 0.14  # The third waits 1/20 s, the eighth 6/20 s.

@@ -54,7 +54,7 @@ def test_a_session_is_random_listed_and_ended_at_once(data, monkeypatch) -> None
     assert [(entry.session.how, entry.session.agent) for entry in listed] == [("token", "a browser")] * 2
     another_process = Sessions(data.access)
     assert another_process.end(sessions.id_of(cookies[0]))
-    monkeypatch.setattr(stored_sessions, "CACHE_SECONDS", 0.0)  # a second later
+    monkeypatch.setattr(stored_sessions, "CACHE_SECONDS", 0.0)  # A second later.
     assert one.get("/").status_code == 401
     assert two.get("/").status_code == 200
 

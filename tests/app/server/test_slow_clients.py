@@ -76,7 +76,7 @@ def test_idle_connections_close_soon_if_many_are_open():
 def test_a_connection_that_asks_again_and_again_is_never_closed():
     polling, waiting = Connection(True), {}
     for second in range(0, 3 * int(HEAD_SECONDS), 5):
-        polling.cycle = SimpleNamespace(response_complete=True)  # another request, answered between two checks
+        polling.cycle = SimpleNamespace(response_complete=True)  # Another request was answered between two checks.
         waiting = end_waiting([polling], waiting, float(second))
     assert not polling.closed
 

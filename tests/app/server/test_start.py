@@ -33,7 +33,7 @@ def test_a_server_requires_a_token_unless_disabled(app_data, monkeypatch) -> Non
     assert made is not None and len(made) >= 32
     monkeypatch.delenv("SAWTOOTH_TOKEN")
     settings.cache_clear()
-    assert process.started_settings().token == made  # and keeps it, so that logins stay valid
+    assert process.started_settings().token == made  # The server keeps the token, so that logins stay valid.
     assert (app_data.root / "token").stat().st_mode & 0o077 == 0
     monkeypatch.delenv("SAWTOOTH_TOKEN")
     monkeypatch.setenv("SAWTOOTH_NO_TOKEN", "1")

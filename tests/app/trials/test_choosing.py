@@ -42,7 +42,7 @@ def test_the_largest_certain_gain_comes_first() -> None:
     listed = chosen(
         seen,
         found("optimizer-not-fused", 90.0),  # at least 1 ms: 90 ms · 1.1 = 99 ms
-        found("launch-bound", 50.0, predicted_high_ms=99.5),  # at least 0.5 ms
+        found("launch-bound", 50.0, predicted_high_ms=99.5),  # The change gains at least 0.5 ms.
         found("garbage-collection", 80.0),  # at least 12 ms: 80 ms · 1.1 = 88 ms
     )
     assert [each.slug for each in listed] == ["gc-frozen", "gc-every-n-steps", "fused-optimizer", "compile-cuda-graphs"]

@@ -32,7 +32,7 @@ def test_writing_to_a_copy_does_not_change_the_original(tmp_path: Path) -> None:
     place, copy = training(tmp_path), tmp_path / "copy"
     folders.copy(place, copy)
     assert (copy / "newest").read_text() == "12345"
-    (copy / "newest").write_text("new")  # through the link, which leads to the copy's own file
+    (copy / "newest").write_text("new")  # The link leads to the copy's own file.
     (copy / "train.py").unlink()
     assert (place / "out/last.pt").read_text() == "12345" and (place / "train.py").exists()
     # Read-only data and virtual environments are large and are not written to, so they are links to the original.

@@ -66,13 +66,13 @@ def test_the_end_of_a_run_is_named(code: str, how: str, why: str, tmp_path: Path
 
 
 def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "HANGS_S", 0.0)  # the first step must come within four times the base run's 0.2 s
+    monkeypatch.setattr(running, "HANGS_S", 0.0)  # The first step must come within four times the base run's 0.2 s.
     child = f"import time; time.sleep(600)  # {tmp_path}"
     run = run_trial(tmp_path, f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}])")
     assert run.ending == "hung"
     assert run.why == "The first step did not end within 800\N{NO-BREAK SPACE}ms, so the run was ended."
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):  # other programs may end at the same time
+        with contextlib.suppress(psutil.Error):  # Other programs may end at the same time.
             assert child not in process.cmdline()
 
 
@@ -80,7 +80,8 @@ def test_a_run_that_hangs_is_ended_with_its_children(tmp_path: Path, monkeypatch
     ("python", "code", "how"),
     [
         ((sys.executable, "-I"), "print('done')", "ended"),
-        (("env", "-i", sys.executable), "import time; time.sleep(600)", "hung"),  # without the hook, no step would ever be seen
+        # Without the hook, no step would ever be seen.
+        (("env", "-i", sys.executable), "import time; time.sleep(600)", "hung"),
     ],
 )
 def test_a_python_without_the_hook_is_reported_soon(
@@ -185,13 +186,13 @@ def test_one_second_of_steps_is_not_a_measurement(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("took", "loop_s", "known"),
     [
-        ([], 65.0, False),  # minGPT evaluates for 65 s after its first step
+        ([], 65.0, False),  # minGPT evaluates for 65 s after its first step.
         ([100.0] * 39, 30.0, False),
         ([100.0] * 40, 30.0, True),
-        ([4000.0] * 5, 20.0, False),  # five steps are too few for a step time, although they are slow
+        ([4000.0] * 5, 20.0, False),  # Five steps are too few for a step time, although they are slow.
         ([4000.0] * 20, 80.0, True),
-        ([4000.0] * 10, 40.0, True),  # ten times the requested seconds have passed
-        ([], 40.0, True),  # a training that evaluates after each step has no pair of training steps
+        ([4000.0] * 10, 40.0, True),  # Ten times the requested seconds have passed.
+        ([], 40.0, True),  # A training that evaluates after each step has no pair of training steps.
     ],
 )
 def test_evaluations_do_not_count_and_a_step_time_needs_steps(

@@ -236,7 +236,7 @@ def test_ctrl_c_during_analysis_keeps_earlier_results(
     def interrupted(*_: Any) -> Any:
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
-        raise RuntimeError("Query interrupted")  # as DuckDB does
+        raise RuntimeError("Query interrupted")  # DuckDB raises this error.
 
     monkeypatch.setattr(sessions, "measured_run", interrupted)
     arguments = command.try_parser().parse_args(["--json", "--yes", "train.py"])

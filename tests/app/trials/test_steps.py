@@ -10,7 +10,7 @@ from sawtooth.ingest.capture.command.progress import MarksTail
 
 
 def test_compiling_steps_are_a_cost_of_the_start() -> None:
-    step_times = [970.0, 660.0, 310.0, *[10.0] * 200, 400.0]  # the last step writes a checkpoint
+    step_times = [970.0, 660.0, 310.0, *[10.0] * 200, 400.0]  # The last step writes a checkpoint.
     assert steps.compiling_s(step_times) == pytest.approx((960 + 650 + 300) / 1e3)
     assert steps.compiling_s([20.0, *[10.0] * 20]) == 0.0 and steps.compiling_s([]) == 0.0
 

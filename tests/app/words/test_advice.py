@@ -101,7 +101,7 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
     ]
 
 
-@pytest.mark.parametrize("alone_ms", [0.0, 1.0])  # reads with almost no gain, which cannot be in a graph
+@pytest.mark.parametrize("alone_ms", [0.0, 1.0])  # Reads with almost no gain, which cannot be in a graph.
 def test_a_required_change_is_first_in_the_plan(alone_ms: float) -> None:
     reads = gains("reads", alone_ms)
     graph = gains("graph", 60.0, edits=(AsGraph(),), needs_first=("reads",))
@@ -123,7 +123,7 @@ def test_a_loss_without_a_finding_has_advice_before_recording_advice() -> None:
     result = replace(run_of(ledger=COPIES), findings=[RECORD])
     what, most = advice.advice_on_loss(result) or ("", "")
     assert what.startswith("Send fewer bytes") and "pinned" not in what and "97.0" in most and "97" in most
-    assert advice.advice_on_loss(replace(result, findings=[gains("copies", 50.0)])) is None  # the finding says what to do
+    assert advice.advice_on_loss(replace(result, findings=[gains("copies", 50.0)])) is None  # The finding says what to do.
 
 
 def test_a_plan_with_an_uncertain_end_is_a_range() -> None:
@@ -152,7 +152,7 @@ def test_a_busy_and_efficient_run_is_called_healthy() -> None:
 def test_a_healthy_verdict_does_not_deny_the_change_that_it_names() -> None:
     """It said "no change found" above "What might still help: Try FP8"."""
     shown = title(None, 0, healthy(0.55, gains("fp8", 40.0, "low")))
-    assert shown.pieces[0] == ("good", "Healthy:")  # in green, with a mark
+    assert shown.pieces[0] == ("good", "Healthy:")  # In green, with a mark.
     assert shown.text.replace("\xa0", " ") == "Healthy: no change is certain to shorten the 100 ms step"
     assert "What might still help: Change fp8" in shown.under
     assert "no change found that shortens" in title(None, 0, healthy(0.55)).text
@@ -187,7 +187,7 @@ def test_example_code_of_a_loader_has_no_batch_size() -> None:
         ("checkpoint", (20, 120), True, None),  # 2 in 600 steps, whose distance shows nothing: less than a hundredth of the step
         ("unknown", (60, 120, 180, 240, 300, 360, 420), False,
          "Between its steps the loop pauses for 90 ms, 7 times in 600 steps: 1.0 % of the run, which these times do not include."),
-        ("unknown", (60, 120), False, None),  # the distance does not show the frequency
+        ("unknown", (60, 120), False, None),  # The distance does not show the frequency.
     ],
 )  # fmt: skip
 def test_time_between_steps_is_mentioned_if_it_matters(

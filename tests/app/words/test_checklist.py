@@ -68,7 +68,7 @@ def test_the_audit_lists_the_changes_like_the_verdict():
 
 def test_advice_about_the_largest_loss_counts_as_a_change():
     result = replace(result_of("gpt_reads"), findings=[], plan=())
-    loss = advice.advice_on_loss(result)  # the first change of the Verdict in that case
+    loss = advice.advice_on_loss(result)  # The first change of the Verdict in that case.
     assert loss is not None and words.effect(result) == "1 change would shorten the step"
     assert [(row.number, row.action, row.gain_text) for row in words.to_do(result, checked_of(result))] == [
         (1, loss[0], f"saves {loss[1]}")

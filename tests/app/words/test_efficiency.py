@@ -24,7 +24,7 @@ def readings(mfu: float, hfu: float, **more: object) -> dict[str, Reading]:
 def test_a_share_that_equals_mfu_is_not_shown_again() -> None:
     same, more = (rates(readings(0.3, hfu) | NO_CLOCK) for hfu in (0.3, 0.4))
     assert "HFU" not in same and "MFU" not in same
-    assert "HFU: 40" in more  # a third was computed twice
+    assert "HFU: 40" in more  # A third was computed twice.
 
 
 def test_a_doubt_is_mentioned_once_and_not_for_measured_values() -> None:
@@ -50,7 +50,8 @@ def parts(monkeypatch: pytest.MonkeyPatch):
     def of(mfu: float, flop_share: float, clock: float = 1.0, own: float = 0.0) -> list[PeakPart]:
         metrics = {
             "mfu": Reading(mfu), "mfu_at_dtype": Reading(own or mfu), "mfu_factor_clock": Reading(clock),
-            "mfu_factor_busy": Reading(0.65), "mfu_factor_flop_kernels": Reading(flop_share * 40 / 65),  # of busy time, with the copies
+            # Share of the busy time, which includes the copies.
+            "mfu_factor_busy": Reading(0.65), "mfu_factor_flop_kernels": Reading(flop_share * 40 / 65),
         }  # fmt: skip
         return peak_parts(SimpleNamespace(), metrics, "recorded")
 

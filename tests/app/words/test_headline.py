@@ -84,7 +84,7 @@ def test_an_uncertain_gain_is_marked_in_the_headline(changed: dict[str, Any], ex
     [
         {"predicted_step_ms": 65.0, "predicted_speedup": 65.7 / 65.0},  # within noise
         {"predicted_step_ms": None, "ceiling_ms_per_step": None},
-        {"predicted_step_ms": None, "ceiling_ms_per_step": 30.0, "severity": "info"},  # information, not advice
+        {"predicted_step_ms": None, "ceiling_ms_per_step": 30.0, "severity": "info"},  # Information, not advice.
     ],
 )
 def test_without_a_useful_change_the_headline_names_the_largest_share(changed: dict[str, Any]) -> None:
@@ -126,8 +126,8 @@ MARK = Finding(
 def test_without_steps_the_headline_is_advice_on_the_largest_share(lost: tuple[str, str | None], expected: str) -> None:
     result = without_steps(("other_compute", None, 30_000_000, 0.0), (*lost, 970_000_000, 0.0), findings=(MARK,))
     assert plain(headline(result)) == expected
-    assert plain(on_poster(result)) == expected.partition(":")[0]  # the line below it has the share
-    assert below(result) == first_line(result)  # the line below it names the largest share
+    assert plain(on_poster(result)) == expected.partition(":")[0]  # The line below it has the share.
+    assert below(result) == first_line(result)  # The line below it names the largest share.
 
 
 def test_every_cause_in_a_headline_has_an_action() -> None:
@@ -191,9 +191,9 @@ def test_mfu_is_not_shown_if_few_flops_are_known() -> None:
     ("changed", "leads"),
     [
         ({}, "Compile the model"),
-        ({"confidence": "low"}, "Compile the model"),  # a guess that gains in its complete interval
-        ({"predicted_high_ms": 65.6}, None),  # it may also gain nothing
-        ({"predicted_step_ms": 64.7, "predicted_speedup": 65.7 / 64.7}, None),  # its gain is below the noise
+        ({"confidence": "low"}, "Compile the model"),  # A guess that gains in its complete interval.
+        ({"predicted_high_ms": 65.6}, None),  # The change may also gain nothing.
+        ({"predicted_step_ms": 64.7, "predicted_speedup": 65.7 / 64.7}, None),  # The gain is below the noise.
     ],
 )
 def test_a_change_that_may_gain_nothing_is_not_the_headline(changed: dict[str, Any], leads: str | None) -> None:
@@ -209,9 +209,9 @@ def test_a_change_that_may_gain_nothing_is_not_the_headline(changed: dict[str, A
 @pytest.mark.parametrize(
     ("high_ms", "topics", "leads"),
     [
-        (25.0, (), "Launch the step"),  # at least 40.7 ms: 3.4 times the 12 ms of the first
-        (45.0, (), "Use the fused optimizer"),  # at least 20.7 ms: 1.7 times
-        (25.0, ("choice",), "Use the fused optimizer"),  # compiling has its own costs
+        (25.0, (), "Launch the step"),  # The second change gains at least 40.7 ms, 3.4 times the 12 ms of the first.
+        (45.0, (), "Use the fused optimizer"),  # The second change gains at least 20.7 ms, 1.7 times as much.
+        (25.0, ("choice",), "Use the fused optimizer"),  # Compiling has its own costs.
     ],
 )
 def test_a_change_with_twice_the_certain_gain_comes_first(high_ms: float, topics: tuple[str, ...], leads: str) -> None:
@@ -233,7 +233,7 @@ def test_the_line_below_explains_an_included_change() -> None:
     assert plain(below(result, [fuse]) or "") == f"{fuse.title}. The GPU is busy 100 % of each 65.7 ms step."
     assert below(result, [PAD, fuse]) == first_line(result)
     ends = replace(PAD, ends_the_run=True)
-    assert below(run_with(ends, fuse), [fuse]) == headline(run_with(ends, fuse))  # a finding that ends the run stays visible
+    assert below(run_with(ends, fuse), [fuse]) == headline(run_with(ends, fuse))  # A finding that ends the run stays visible.
 
 
 def test_a_truncated_trace_is_named_in_the_headline() -> None:

@@ -31,7 +31,7 @@ def test_an_open_interval_means_that_a_larger_batch_may_help() -> None:
 
 
 def test_a_host_limited_step_has_a_range_instead_of_a_number() -> None:
-    said = larger_batches([at(2, 89.3, 44.8, 152.0, 2.0)])  # another host may need half as long; this one takes 89.3 ms now
+    said = larger_batches([at(2, 89.3, 44.8, 152.0, 2.0)])  # Another host may need half as long. This one takes 89.3 ms now.
     assert said is not None
     assert said[1] == ["2\u00a0× the batch: 89.3 to 152\u00a0ms per step, up to 2.0\u00a0× the samples per second."]
 

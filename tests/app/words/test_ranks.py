@@ -17,7 +17,7 @@ def late(own_ms: float, reason: str | None, *, at_most: bool = False) -> Straggl
     [
         ("python_host", 20.2, "The job gains ≈ 20.2 ms of these 30.5 ms per step. During the rest, the other ranks work and do not wait."),
         ("work", 15.0, "The job gains ≈ 15.0 ms of these 30.5 ms per step, because the other ranks get a part of the work if it is spread evenly."),
-        ("python_host", 30.0, ""),  # equal within the detection limit
+        ("python_host", 30.0, ""),  # Equal within the detection limit.
     ],
 )  # fmt: skip
 def test_a_gain_below_the_delay_has_a_reason(reason: str, gain_ms: float, why: str) -> None:

@@ -46,7 +46,7 @@ def test_savings_of_the_remaining_steps() -> None:
 
 
 def test_savings_have_the_range_of_the_gain() -> None:
-    several = replace(TWELVE_TIMES, low_ms=20.8, high_ms=52.0)  # of 312: 14/15 and 5/6 of 192 GPU-hours: 179.2 and 160
+    several = replace(TWELVE_TIMES, low_ms=20.8, high_ms=52.0)  # 14/15 and 5/6 of 192 GPU-hours are saved: 179.2 and 160.
     found = lines(several, price=3.0, watt=100.0)
     assert found["energy saved per day, at idle power"] == "16 to 18 kWh"
     assert found["saved per day on 8 GPUs"] == "$ 480.00 to $ 537.60"
@@ -54,7 +54,7 @@ def test_savings_have_the_range_of_the_gain() -> None:
         "a", "warning", "a", act("Do it."), "low", predicted_step_ms=26.0, predicted_low_ms=20.8, predicted_high_ms=52.0
     )
     assert lines(TWELVE_TIMES, watt=100.0, change=change)["energy saved per day, at idle power"] == "16 to 18 kWh"
-    perhaps_nothing = replace(change, predicted_high_ms=330.0)  # the step may also become longer
+    perhaps_nothing = replace(change, predicted_high_ms=330.0)  # The step may also become longer.
     assert lines(TWELVE_TIMES, watt=100.0, change=perhaps_nothing)["energy saved per day, at idle power"] == "up to 18 kWh"
     open_ended = replace(change, predicted_high_ms=None)
     assert lines(TWELVE_TIMES, watt=100.0, change=open_ended)["energy saved per day, at idle power"] == "up to 18 kWh"
@@ -67,7 +67,7 @@ def test_a_slower_step_saves_nothing() -> None:
 
 def test_savings_before_and_after_have_one_unit() -> None:
     fast = CombinedPrediction(before_ms=312.0, after_ms=25.0, mfu_before=None, gpus=1)
-    assert lines(fast) == {"a training that takes a day now": "24 → ≈ 1.92 h"}  # not 115 min
+    assert lines(fast) == {"a training that takes a day now": "24 → ≈ 1.92 h"}  # Not 115 min, because the time now is in hours.
     assert lines(fast, steps=1e4) == {"for 10.0 k steps": "52.0 → ≈ 4.17 min"}
 
 
@@ -95,9 +95,10 @@ def test_a_prediction_has_a_range_and_low_confidence_is_marked() -> None:
     assert after == savings.Amount("≈\xa026.0\xa0ms", "predicted: 20.5 to 41.0\xa0ms", False)
     certain = replace(change, confidence="medium")
     assert savings.after(TWELVE_TIMES, certain).sure
-    assert not savings.after(TWELVE_TIMES, replace(certain, predicted_high_ms=311.0)).sure  # of 312 ms: it may gain nothing
+    # Of 312 ms, so the change may gain nothing.
+    assert not savings.after(TWELVE_TIMES, replace(certain, predicted_high_ms=311.0)).sure
     assert savings.after(TWELVE_TIMES, None).under == "predicted, range not known"
-    several = replace(TWELVE_TIMES, low_ms=20.5, high_ms=41.0)  # of several together, as the plan has it
+    several = replace(TWELVE_TIMES, low_ms=20.5, high_ms=41.0)  # The plan's step after several changes.
     assert savings.after(several, None).under.replace("\u00a0", " ") == "predicted: 20.5 to 41.0 ms"
 
 

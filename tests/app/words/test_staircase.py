@@ -27,7 +27,7 @@ def test_the_headline_has_the_first_change_with_its_own_factor_and_the_line_belo
     first, whole, under = lines(stairs, 3, result)
     assert first == "Use the fused optimizer: 100 → ≈ 50.0 ms 2.0 × (1.8 to 2.2)"
     assert whole == "Both changes: ≈ 25.0 ms per step, 4.0 × (3.3 to 4.5). The first takes two lines of code."  # b = 3, c = 4
-    assert under == "Cause: rule-0 costs time."  # the bar shows how long the GPU works
+    assert under == "Cause: rule-0 costs time."  # The bar shows how long the GPU works.
     assert lines(stairs, 2, result)[:2] == [
         "Use the fused optimizer: 100 → ≈ 25.0 ms 4.0 × (3.3 to 4.5)",
         "",
@@ -77,11 +77,11 @@ def test_gpu_work_removed_by_the_first_change_is_drawn_as_lost() -> None:
     avoidable = next(at for at, kind in enumerate(drawn["kinds"]) if kind["label"] == "avoidable compute")
     assert [ms for kind, ms, _ in drawn["states"]["0"]["parts"] if kind == avoidable] == [65.0]
     assert avoidable not in [kind for kind, *_ in drawn["states"]["1"]["parts"]]
-    assert "avoidable compute" in run_html(result, replace(stairs, choices=choices))  # as on the page
-    assert staircase.with_avoidable(stairs, result) is stairs  # the change removes only waits
+    assert "avoidable compute" in run_html(result, replace(stairs, choices=choices))  # The page shows the same.
+    assert staircase.with_avoidable(stairs, result) is stairs  # The change removes only waits.
     unknown = replace(choices[1], parts=((staircase.AFTER, None, 30.0),))
     unknown_after = replace(stairs, choices={0: choices[0], 1: unknown, 3: choices[3]})
-    assert staircase.with_avoidable(unknown_after, result) is unknown_after  # it is unknown which compute it removes
+    assert staircase.with_avoidable(unknown_after, result) is unknown_after  # It is unknown which compute the change removes.
 
 
 def test_the_cause_states_the_avoided_compute_of_the_bar() -> None:
@@ -146,7 +146,7 @@ def test_waits_with_one_name_have_one_colour() -> None:
     steps = {0: replace(usual.choices[0], parts=(computing, *waits)), 1: replace(usual.choices[1], parts=(computing,))}
     drawn = staircase.picture(replace(run, findings=[finding]), replace(usual, choices=steps), staircase.CostFacts())
     named = [(at, kind["light"]) for at, kind in enumerate(drawn["kinds"]) if kind["label"] == "checkpoints"]
-    assert [colour for _, colour in named] == [CAUSES["host_sync"].light]  # of the longest wait
+    assert [colour for _, colour in named] == [CAUSES["host_sync"].light]  # The colour is of the longest wait.
     assert [ms for kind, ms, _ in drawn["states"]["0"]["parts"] if kind == named[0][0]] == [60.0]
 
 
@@ -228,7 +228,7 @@ def test_the_picture_has_the_remaining_parts_of_every_choice() -> None:
         ("other compute", 40.0),
         ("data loader", 10.0),
     ]
-    assert [kind["lost"] for kind in drawn["kinds"]] == [False, True, True]  # parts that only the measured run has
+    assert [kind["lost"] for kind in drawn["kinds"]] == [False, True, True]  # Parts that only the measured run has.
     assert [part.replace("\xa0", " ") for part in drawn["busy"]] == ["40.0 ms", "60.0 ms", ""]
     for state in drawn["states"].values():
         assert (

@@ -42,7 +42,7 @@ def test_each_activity_value_says_what_it_counts(busy: float, word: str) -> None
 
 def test_a_single_activity_value_needs_no_explanation() -> None:
     assert activities_of({"util_pct": 20.0}, None, None) == {}
-    assert "GPU busy, as profiled" not in activities_of({"util_pct": 20.0}, 0.5, 0.5)  # the profile represents the run
+    assert "GPU busy, as profiled" not in activities_of({"util_pct": 20.0}, 0.5, 0.5)  # The profile represents the run.
 
 
 def test_troughs_under_the_profile_and_by_their_period() -> None:
@@ -69,7 +69,7 @@ def test_period_and_step_from_different_times_name_their_sources() -> None:
     tooth = SimpleNamespace(sawtooth=SimpleNamespace(period_s=0.752))
     apart = words.period_disagreement(replace(lead, telemetry=tooth), 1)  # type: ignore[arg-type]
     assert apart == ["The step is measured twice: 752\u00a0ms by the period, 773\u00a0ms by kernel time ÷ mean utilization."]
-    tooth.sawtooth.period_s = 0.7731  # the same in three figures
+    tooth.sawtooth.period_s = 0.7731  # The same in three figures.
     assert words.period_disagreement(replace(lead, telemetry=tooth), 1) == []  # type: ignore[arg-type]
 
 

@@ -46,6 +46,6 @@ def several_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def stepping_clock(monkeypatch: pytest.MonkeyPatch) -> "SteppingClock":
     """Return the clock of a capture, which the test's loop advances. The sampler is a fake."""
-    from tests.support.captured_loops import use_stepping_clock  # imports PyTorch, which other tests do not need
+    from tests.support.captured_loops import use_stepping_clock  # Imports PyTorch, which other tests do not need.
 
     return use_stepping_clock(monkeypatch)

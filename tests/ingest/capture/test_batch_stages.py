@@ -83,7 +83,7 @@ def test_the_slowest_stage_is_the_limit(tmp_path, workers, sample_s, collate_s, 
     title, advice = loader_limit(facts)
     assert words in title and ("Vectorise" in advice.sentence) is (stage == "collate")
     assert ("Padded.__call__" if stage == "collate" else "Rows.__getitem__") in title and "test_batch_stages.py:" in title
-    assert facts.loader_padding == pytest.approx(1 - 2.5 / 4)  # lengths 1 to 4, padded to 4
+    assert facts.loader_padding == pytest.approx(1 - 2.5 / 4)  # Lengths 1 to 4, padded to 4.
     assert ("groups samples of similar length" in advice.sentence) is (stage == "collate")
     assert ("order" in cheaper_batch_change(facts).after) is (stage == "collate")
 
@@ -115,7 +115,7 @@ def test_a_sampler_that_groups_lengths_gives_no_padding(tmp_path):
     ("samples", "batch", "padding"),
     [
         ([{"x": [1, 2]}, {"x": [1, 2, 3, 4]}], {"x": [[1, 2, 0, 0], [1, 2, 3, 4]]}, 0.25),
-        ([{"x": [1, 2]}, {"x": [1, 2, 3, 4]}], {"x": [1, 2, 1, 2, 3, 4]}, 0),  # packed without padding
+        ([{"x": [1, 2]}, {"x": [1, 2, 3, 4]}], {"x": [1, 2, 1, 2, 3, 4]}, 0),  # Packed without padding.
         ([([1.0], 3), ([2.0], 4)], [[1.0], [2.0]], 0),
         ([1, 2, 3], [1, 2, 3], 0),
         ([[1, 2], [1, 2, 3, 4]], [[1, 2], [1, 2, 3, 4]], 0),  # not padded

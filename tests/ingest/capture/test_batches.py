@@ -55,7 +55,7 @@ def test_the_loader_with_most_batches_counts(tmp_path):
 
 
 def test_the_loader_of_the_reported_training_counts(tmp_path):
-    for pid, ms, pin_ms in ((11, 10, 1), (21, 30, 4)):  # the workers of processes 10 and 20
+    for pid, ms, pin_ms in ((11, 10, 1), (21, 30, 4)):  # The workers of processes 10 and 20.
         write_batches(tmp_path, pid, 1, [FIRST, *[(1, ms * 1_000_000, 0, 0, 0)] * 5], parent=pid - 1)
         (tmp_path / f"pins-{pid - 1}.txt").write_text("1\n" + f"{pin_ms * 1_000_000}\n" * 5)
     for training, wall_s, pin_s in ((10, 0.010, 0.001), (20, 0.030, 0.004)):
@@ -142,7 +142,7 @@ def test_reads_of_each_epoch_are_counted(tmp_path, workers, stay):
         end()
     first = batch_files.read_loading(tmp_path).first_epoch
     assert first.samples == 32 and first.room_bytes > 0
-    assert 100_000 <= first.sample_bytes < 110_000  # the file, and reads by Python
+    assert 100_000 <= first.sample_bytes < 110_000  # The file, and reads by Python.
     assert first.later_share is not None  # A second epoch was found.
     assert first.disk_share < 1  # Files that were just written are in memory.
 

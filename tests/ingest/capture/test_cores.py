@@ -22,11 +22,11 @@ def write_files(root: Path, files: dict[str, str]) -> Path:
     ("membership", "limits", "usable"),
     [
         ("0::/\n", {"cpu.max": "max 100000\n"}, 12),
-        ("0::/\n", {"cpu.max": "350000 100000\n"}, 4),  # three and a half cores
-        ("0::/a/b\n", {"a/cpu.max": "200000 100000\n", "a/b/cpu.max": "max 100000\n"}, 2),  # the limit of the parent group
+        ("0::/\n", {"cpu.max": "350000 100000\n"}, 4),  # Three and a half cores.
+        ("0::/a/b\n", {"a/cpu.max": "200000 100000\n", "a/b/cpu.max": "max 100000\n"}, 2),  # The limit of the parent group.
         ("5:cpu,cpuacct:/a\n4:memory:/z\n", {"cpu/a/cpu.cfs_quota_us": "300000\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, 3),
         ("5:cpu,cpuacct:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1\n", "cpu/a/cpu.cfs_period_us": "100000\n"}, 12),
-        ("0::/../../x\n", {"cpu.max": "100000 100000\n"}, 12),  # a group that this container does not see
+        ("0::/../../x\n", {"cpu.max": "100000 100000\n"}, 12),  # A group that this container does not see.
         ("0::/\n", {"cpu.max": "1000 100000\n"}, 1),
         ("0::/\n", {"cpu.max": "nonsense\n"}, 12),
     ],

@@ -26,14 +26,14 @@ class FakeGpu:
 
     def launch(self, interval_us: float, seconds: float) -> tuple[float, float]:
         assert seconds == 3.0
-        real_interval_us = interval_us * 1.02  # the host is a little late
+        real_interval_us = interval_us * 1.02  # The host is a little late.
         return real_interval_us, round(min((0.9 + self.dispatch_us) / real_interval_us + self.other_share, 1.0), 2)
 
 
 @pytest.mark.parametrize("dispatch_us", [0.8, 1.1, 1.3, 2.4])
 def test_the_dispatch_time_is_found(dispatch_us: float) -> None:
     found = calibrate(FakeGpu(dispatch_us))
-    assert found.dispatch_us == pytest.approx(dispatch_us, abs=0.15)  # half a percent of 32 µs
+    assert found.dispatch_us == pytest.approx(dispatch_us, abs=0.15)  # Half a percent of 32 µs.
     assert found.low_us <= dispatch_us <= found.high_us
     assert found.high_us - found.low_us < 1.0
 

@@ -16,11 +16,11 @@ COMPUTES = SampleCost(wall_s=0.010, error_s=0.0, cpu_s=0.010, collate_s=0.0, bat
     ("cost", "workers", "cores", "per_s"),
     [
         (READS, 0, 4, 100),
-        (READS, 8, 4, 800),  # workers that wait need no core
+        (READS, 8, 4, 800),  # Workers that wait need no core.
         (READS, 100, 4, 0.82 * 3000),  # 3 cores ÷ 1 ms, because the training uses the fourth core
         (COMPUTES, 2, 4, 200),
         (COMPUTES, 8, 4, 0.82 * 300),  # 3 cores ÷ 10 ms
-        (COMPUTES, 8, 1, 0.82 * 50),  # half of the only core
+        (COMPUTES, 8, 1, 0.82 * 50),  # Half of the only core.
         (SampleCost(0.010, 0.0, 0.010, 0.064, 32), 1, 4, 1 / 0.012),  # Collating takes 2 ms per sample.
     ],
 )
@@ -40,7 +40,7 @@ def test_workers_wait_side_by_side_and_share_the_cores(cost, workers, cores, per
         (COMPUTES, 2, 4, 200 / 0.82, 180, 200 / 0.65 * 1.1),  # The timed workers shared cores, but these have a core each.
         (COMPUTES, 3, 4, 300, 270, 300 * 0.82 / 0.65 * 1.1),
         (COMPUTES, 2, 0, 200, 2 * 65 * 0.9, 200 / 0.8 * 1.1),  # Samples were timed in the training, between steps.
-        (READS, 4, 1, 400, 4 / (0.009 + 0.001 / 0.65) * 0.9, 440),  # a tenth of the time is on a core
+        (READS, 4, 1, 400, 4 / (0.009 + 0.001 / 0.65) * 0.9, 440),  # A tenth of the time is on a core.
     ],
 )
 def test_a_prediction_for_more_workers_includes_sharing_of_cores(cost, workers, seen, middle, low, high):

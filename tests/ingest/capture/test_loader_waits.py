@@ -57,9 +57,9 @@ def test_waits_are_divided_by_epoch_and_those_of_an_evaluation_left_out(monkeypa
     with pytest.raises(StopIteration):
         batches._next_data()
     loaders.DataLoader(validated, 3).__iter__()._next_data()
-    assert since(0, "eval") == LoaderWait(2, 2, 0)  # the end of the epoch, without the evaluation's loader
+    assert since(0, "eval") == LoaderWait(2, 2, 0)  # The end of the epoch, without the evaluation's loader.
     loaders.DataLoader(validated, 3).__iter__()._next_data()
-    loaders.DataLoader(trained, 3).__iter__()._next_data()  # another loader of the same dataset
+    loaders.DataLoader(trained, 3).__iter__()._next_data()  # Another loader of the same dataset.
     assert since(0, "eval") == LoaderWait(40, 40, 10)
     monkeypatch.setattr(loader_waits, "MAX_SOURCES", 2)
     for made in ([3], [4], (5,)):

@@ -110,6 +110,6 @@ def test_no_incomplete_snapshot_is_kept_and_the_history_continues(tmp_path: Path
     history.begin(with_own)
     history.end(tmp_path / "memory-1.pickle")
     assert states == [True]
-    profiler = StepProfiler(torch, tmp_path / "trace.json", memory=tmp_path / "memory-1.pickle")  # this PyTorch uses no GPU
+    profiler = StepProfiler(torch, tmp_path / "trace.json", memory=tmp_path / "memory-1.pickle")  # This PyTorch uses no GPU.
     profiler.stop()
     assert keep_snapshots(tmp_path, tmp_path / "run.sawtooth") == [NO_MEMORY]

@@ -69,7 +69,7 @@ def test_a_profile_ends_with_its_thread_and_keeps_its_trace(tmp_path: Path) -> N
 def test_a_profile_that_another_thread_ends_is_discarded_at_the_next_step_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sawtooth.ingest.capture.profiler.skip_destructors", lambda: None)  # this process has a normal end
+    monkeypatch.setattr("sawtooth.ingest.capture.profiler.skip_destructors", lambda: None)  # This process ends normally.
     profiler = StepProfiler(torch, tmp_path / "trace.part")
     other = threading.Thread(target=profiler.stop)
     other.start()

@@ -38,7 +38,7 @@ class _Runs:
 @pytest.mark.parametrize("protocol", range(6))
 def test_plain_data_is_read_like_pickle(protocol: int) -> None:
     shared = [PLAIN, PLAIN["texts"]]
-    if protocol >= 4:  # older protocols write sets and bytes by calling a function
+    if protocol >= 4:  # Older protocols write sets and bytes by calling a function.
         assert decode(pickle.dumps(shared, protocol)) == shared
     kept = {key: value for key, value in PLAIN.items() if key not in ("bytes", "nested")}
     assert decode(pickle.dumps(kept, protocol)) == kept
@@ -117,7 +117,7 @@ def test_files_that_are_not_dumps_are_refused_with_the_expected_form(tmp_path: P
         with pytest.raises(SourceError, match=sentence):
             read_snapshot(other)
     events = [event("alloc", 0, 512)] * 1000
-    other.write_bytes(pickle.dumps({"segments": [], "device_traces": [events] * 1000}))  # a million events in a few KB
+    other.write_bytes(pickle.dumps({"segments": [], "device_traces": [events] * 1000}))  # A million events in a few KB.
     with pytest.raises(SourceError, match="more events than fit into its size"):
         read_snapshot(other)
 

@@ -16,7 +16,7 @@ from sawtooth.ingest.runs.bundle import export_runs, import_bundle
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import RECORDINGS
 
-BEFORE_NS = 3_000_000_000  # the marks are from before the trace
+BEFORE_NS = 3_000_000_000  # The marks are from before the trace.
 STEP_NS = 6_500_000
 
 
@@ -136,7 +136,7 @@ def test_call_sites_are_stored_and_may_be_missing(folder: DataFolder, tmp_path: 
     writer = MarkWriter(path, wall_ns=lambda: 1_700_000_000_000_000_000)
     for step in range(4):
         writer.mark(step, site=(step // 2, [f"train.py:{step // 2}", "train.py:9"], ""))
-    writer.mark(4, site=(64, [], ""))  # beyond the largest number of a call site
+    writer.mark(4, site=(64, [], ""))  # 64 is beyond the largest number of a call site.
     writer.close()
     cut = tmp_path / "cut.jsonl"
     head, *lines = path.read_text().splitlines()

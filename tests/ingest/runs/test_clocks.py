@@ -120,7 +120,7 @@ def test_a_wrong_clock_correction_changes_nothing(tmp_path: Path, folder: DataFo
 
 def test_local_telemetry_is_aligned_only_with_its_zone(tmp_path: Path, folder: DataFolder) -> None:
     trace = matmul_loop().write(tmp_path / "trace.json")
-    begins = BASE_NS // 10**9 - 3 + 7200  # as the wall clock in Berlin shows in summer
+    begins = BASE_NS // 10**9 - 3 + 7200  # The wall clock in Berlin shows this time in summer.
     lines = [{"t": begins + 0.1 * k} for k in range(60)]
     import datetime as dt
 

@@ -26,7 +26,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.prepared import folder_with_sound_run
 
-WAIT_S = 0.3  # long enough for operations that are not delayed
+WAIT_S = 0.3  # Long enough for operations that are not delayed.
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_edits_of_a_job_during_ingest_are_kept(folder: DataFolder) -> None:
 
 def test_a_job_that_is_deleted_while_its_traces_are_read_does_not_come_back(folder: DataFolder) -> None:
     (run,) = folder.manifests()
-    folder.write_manifest(msgspec.structs.replace(run, id="2" * 16))  # another run keeps the recording
+    folder.write_manifest(msgspec.structs.replace(run, id="2" * 16))  # Another run keeps the recording.
     delete_run(folder, run.id)
     with pytest.raises(NotFoundError, match="was deleted"):
         register_job(folder, run.recordings, "0" * 16, ["3" * 16], run.id, None)

@@ -42,7 +42,7 @@ def marks(folder: Path, recorder: str) -> Path:
 
 def session(folder: Path) -> Path:
     nvml = FakeNvml(FakeClock())
-    nvml.cost_s["nvmlGpmSampleGet"] = 0.1  # its clock advances only by the cost of calls
+    nvml.cost_s["nvmlGpmSampleGet"] = 0.1  # The fake clock advances only by the cost of calls.
     assert sampler.main(["--out", str(folder / "live"), "--seconds", "0.3", "--interval", "0.05"], nvml=nvml) == 0
     return next((folder / "live").glob("*/samples-0001.jsonl"))
 

@@ -70,7 +70,7 @@ def test_push_token_sources_and_the_warning_about_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SAWTOOTH_PUSH_TOKEN", "from-the-environment")
-    (tmp_path / "push_token").write_text("from-the-file  0123abcd\n")  # as the server writes it
+    (tmp_path / "push_token").write_text("from-the-file  0123abcd\n")  # The server writes this form.
     for arguments, token in (
         ([], "from-the-environment"),
         (["--token-file", str(tmp_path / "push_token")], "from-the-file"),

@@ -158,7 +158,7 @@ def test_waits_of_the_main_thread_for_a_core_are_measured(tmp_path):
     host.now_s = 2.0
     reported.write_text("6000000000 1600000000 70\n")
     assert reader.read(2 * SECOND)["main_waits_pct"] == pytest.approx(30.0)  # 0.6 s of 2 s
-    reported.write_text("0 0 0\n")  # a kernel that does not count waits
+    reported.write_text("0 0 0\n")  # A kernel that does not count waits.
     assert "main_waits_pct" not in reader.read(4 * SECOND)
 
 
@@ -173,7 +173,7 @@ def test_tasks_that_wait_for_core_disk_or_memory_are_counted(tmp_path):
     host.now_s = 2.0
     (pressure / "cpu").write_text("some avg10=9.00 avg60=0.00 avg300=0.00 total=1500000\nfull total=99\n")
     found = reader.read(2 * SECOND)
-    assert found["run_queue"] == 5.0  # six tasks without the sampler
+    assert found["run_queue"] == 5.0  # Six tasks without the sampler.
     assert found["cpu_pressure_pct"] == pytest.approx(25.0)  # 0.5 s of 2 s
     assert found["io_pressure_pct"] == 0.0
     assert "memory_pressure_pct" not in found
@@ -181,7 +181,7 @@ def test_tasks_that_wait_for_core_disk_or_memory_are_counted(tmp_path):
 
 def test_only_processes_of_the_followed_command_count():
     host = FakeHost()
-    host.processes[50] = Process(host, 50, 3.0)  # somebody else's process on the GPU
+    host.processes[50] = Process(host, 50, 3.0)  # Somebody else's process on the GPU.
     host.processes[5] = Process(host, 5, 0.0, ["torchrun", "train.py"])
     host.processes[7].parent = 5
     found = read_twice(host, HostReader([5], host), on_gpu=[7, 50])

@@ -97,7 +97,7 @@ def test_twenty_kills_lose_or_duplicate_no_acknowledged_sample(tmp_path: Path) -
     records = 0
     for folder in sorted(live.iterdir()):
         if not (folder / "meta.json").exists():
-            continue  # killed before the session began
+            continue  # The process was killed before the session began.
         reader = SessionReader(folder)
         found = reader.poll()
         records += len(found)

@@ -40,19 +40,19 @@ def test_an_unreliable_network_loses_and_duplicates_nothing(tmp_path: Path, seed
     def send(method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
         chance = dice.random()
         if chance < 0.2:
-            return 0, {}  # the request is lost
+            return 0, {}  # The request is lost.
         answer = server.send(method, url, body, headers)
         if chance < 0.4:
-            return 0, {}  # the reply is lost, so the client sends again
+            return 0, {}  # The reply is lost, so the client sends again.
         if chance < 0.5:
-            server.send(method, url, body, headers)  # the network delivers twice
+            server.send(method, url, body, headers)  # The network delivers twice.
         return answer
 
     push = make_push(folder, clock=clock, send=send)
     for _ in range(3000):
         if push.drained():
             break
-        if dice.random() < 0.02:  # the sampler is killed and starts again with --resume-push
+        if dice.random() < 0.02:  # The sampler is killed and starts again with --resume-push.
             push = make_push(folder, clock=clock, send=send)
         push.step()
     assert {n: bytes(b) for n, b in server.received[folder.name].items()} == files_of(folder)

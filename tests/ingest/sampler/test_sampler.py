@@ -41,7 +41,7 @@ def test_capabilities_name_the_source_of_a_value_or_the_reason_against_it() -> N
     bench.nvml.fail[("field 186", "GPU-a")] = 3
     bench.nvml.fail[("field 186", "GPU-b")] = 3
     bench.nvml.fail[("nvmlDeviceGetTotalEnergyConsumption", "GPU-b")] = 3
-    bench.nvml.fail[("nvmlDeviceGetTotalEccErrors", "GPU-b")] = 3  # a card without ECC
+    bench.nvml.fail[("nvmlDeviceGetTotalEccErrors", "GPU-b")] = 3  # A card without ECC.
     memory = bench.run(0.5)
     first, second = memory.heads[0]
     assert first["capabilities"]["power_w"]["source"].startswith("nvmlDeviceGetPowerUsage")
@@ -132,7 +132,7 @@ def test_the_sampler_imports_only_the_standard_library_and_nvml() -> None:
                         "sawtooth.ingest.sampler",
                         "sawtooth.ingest.quantities",
                         "sawtooth.ingest.children",
-                        "sawtooth.ingest.loop.cores",  # needs only the standard library
+                        "sawtooth.ingest.loop.cores",  # Needs only the standard library.
                         "sawtooth.ingest.json_checksum",
                         "sawtooth.installation",
                     )

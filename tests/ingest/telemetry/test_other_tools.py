@@ -126,7 +126,7 @@ def test_text_of_powershell_and_excel(tmp_path: Path, encoding: str) -> None:
             "id,timestamp,gpu,index,util\n1,1790496000,0,0,10\n2,1790496000,1,0,20\n3,1790496001,0,0,11\n4,1790496001,1,0,21\n",
             [10, 11, 20, 21],
         ),
-        ("timestamp,gpu,index,util\n1790496000,A100,0,10\n1790496000,A100,1,20\n", [10, 20]),  # gpu is the model
+        ("timestamp,gpu,index,util\n1790496000,A100,0,10\n1790496000,A100,1,20\n", [10, 20]),  # gpu is the model.
         ("elapsed_s,serial,timestamp,index,util\n0,[N/A],1790496000,0,10\n0,[N/A],1790496000,1,20\n", [10, 20]),
         # Grafana writes a column per series, whose title has the labels.
         (

@@ -15,7 +15,7 @@ from tests.support.sampler_bench import Bench, recorded
 from tests.support.sessions import read_session
 
 POWER_SAMPLES = 0  # NVML's type of power samples in a driver buffer
-SEQUENCE = "q"  # the key of the number of a record
+SEQUENCE = "q"  # The key of the number of a record.
 
 
 def tick(number: int, values: list[list[float]], buffers: list[list[Any]]) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def test_wall_clock_jump_moves_no_sample(tmp_path: Path) -> None:
 
 def test_session_clock_follows_slow_drift() -> None:
     clock = SessionClock()
-    for i in range(10_000):  # a drift of 500 ppm, half a second in 1000 s
+    for i in range(10_000):  # A drift of 500 ppm, half a second in 1000 s.
         m = i * 100_000_000
         assert clock.time_ns(m, 10**18 + m + m // 2000) == 10**18 + m + m // 2000
     assert clock.steps == 0

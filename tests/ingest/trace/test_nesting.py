@@ -27,7 +27,7 @@ def in_order(rows):
 
 
 @settings(max_examples=400, deadline=None)
-@example([(0, 0, 2), (0, 2, 0)], [(0, 1, 1)], 0, [1])  # a call in a slice before its first operator
+@example([(0, 0, 2), (0, 2, 0)], [(0, 1, 1)], 0, [1])  # A call in a slice before its first operator.
 @given(intervals, intervals, st.sampled_from([0, 1]), st.lists(st.integers(0, 70), max_size=4))
 def test_nesting_matches_the_definition(ops, calls, tolerance, borders):
     """The parent of an interval is the innermost earlier interval of the thread that encloses it."""

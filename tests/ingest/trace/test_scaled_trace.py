@@ -16,11 +16,11 @@ from tests.support import sound_trace
 def test_repetitions_of_a_trace_are_complete_and_separate(tmp_path):
     source, target = tmp_path / "short.json.gz", tmp_path / "long.json.gz"
     source.write_bytes(gzip.compress(json.dumps(sound_trace.sound()).encode()))
-    timed_events = len(sound_trace.sound_events()) - 1  # all but the thread's name
+    timed_events = len(sound_trace.sound_events()) - 1  # All events but the thread's name.
     count = scaled_trace.write(source, target, 4 * timed_events)
     assert count == 4 * timed_events + 1
     document = json.loads(gzip.decompress(target.read_bytes()))
-    assert b'"ts": 100.125' in gzip.decompress(target.read_bytes()) and "^" not in json.dumps(document)  # fractions as written
+    assert b'"ts": 100.125' in gzip.decompress(target.read_bytes()) and "^" not in json.dumps(document)  # Fractions as written.
     assert len(document["traceEvents"]) == count
     names = [e["name"] for e in document["traceEvents"] if e["name"].startswith("ProfilerStep#")]
     assert names == [f"ProfilerStep#{i}" for i in range(12)]

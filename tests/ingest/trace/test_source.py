@@ -19,7 +19,7 @@ from sawtooth.ingest.trace.source import Facts, TraceSource, TraceTables
 from sawtooth.ingest.trace.spool import Spool
 from sawtooth.ingest.trace.tables import EventTables
 
-SIGNATURE = b"PK\x03\x04kernels\n"  # begins like a zip archive, which is refused unless a source recognises it
+SIGNATURE = b"PK\x03\x04kernels\n"  # Begins like a zip archive, which is refused unless a source recognises it.
 
 
 @contextmanager

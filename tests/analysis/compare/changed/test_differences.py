@@ -55,7 +55,7 @@ def test_advice_was_not_followed_if_both_sides_have_the_same_choice():
     assert not was_not_followed(graph, (off,), (on,))
     assert not was_not_followed(graph, (), (off,)), "what one side does not show may have been another"
     assert not was_not_followed(advised("reads"), (off,), (off,)), "advice that no choice shows"
-    workers = trait("loader", "in worker processes")  # the number is not recorded
+    workers = trait("loader", "in worker processes")  # The number is not recorded.
     assert not was_not_followed(advised("starves", sets=("loader",)), (workers,), (workers,))
 
 
@@ -87,7 +87,7 @@ def test_a_number_unknown_on_one_side_is_not_a_difference():
 @pytest.mark.parametrize(
     ("copies", "value", "kind"),
     [
-        (ReadBack(1.0, 1, 3), "in 1 of 3 steps", "now and then, or never"),  # three at once
+        (ReadBack(1.0, 1, 3), "in 1 of 3 steps", "now and then, or never"),  # Three at once.
         (ReadBack(64.0, 3, 3), "64 per step", "in most steps"),
         (ReadBack(0.75, 3, 4), "in most steps", "in most steps"),
         (ReadBack(0.0, 0, 3), "none", "now and then, or never"),

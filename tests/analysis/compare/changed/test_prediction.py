@@ -41,8 +41,8 @@ def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     one = compare(side(a), side(kept))
     assert (one.prediction.rules, one.prediction.predicted_ms, one.prediction.measured_ms) == (("loader",), 159.0, 157.0)
     assert setup_changes.tested_prediction(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch."
-    assert not any("Predicted" in sentence for sentence in limits.sentences(one))  # it limits nothing
-    assert compare(side(a), side(measured)).prediction is None  # no plan: gains do not add up
+    assert not any("Predicted" in sentence for sentence in limits.sentences(one))  # This difference limits nothing.
+    assert compare(side(a), side(measured)).prediction is None  # No plan: gains do not add up.
     steps = tuple(PlanStep(rule, 312.0, ms, ms, ms) for rule, ms in (("sync", 180.0), ("loader", 140.0)))
     assert compare(side(replace(a, plan=steps)), side(measured)).prediction.predicted_ms == 140.0
     needed = PlanStep("reads", 312.0, 312.0, 312.0, 312.0)  # This change has no gain of its own, so it has no prediction.
@@ -96,7 +96,7 @@ def test_without_a_profile_of_b_the_known_parts_are_reported():
         said
         == "B has no profile that shows whether it follows A's first advice (Change it). The predicted step takes ≈\u00a06.50\u00a0ms; B takes 7.30\u00a0ms."
     )
-    assert setup_changes.why_none(compare(side(a), side(marks))) is None  # another sentence says it already
+    assert setup_changes.why_none(compare(side(a), side(marks))) is None  # Another sentence already says this.
     assert setup_changes.why_none(compare(side(b), side(marks))) == (
         "B has no profile, so the change is not recorded. Record B again with `sawtooth run`. For a loop shorter than five seconds, add `--after 1`."
     )

@@ -36,7 +36,7 @@ def test_two_models_are_not_compared():
     assert "train different models" in words.headline(found)
     assert found.metric_word(next(c for c in found.metrics if c.key == "best_step_time_ms")) == "changed"
     padded = run_of("b" * 16, best_ms=40.0, metrics={"flops_per_step": 1.002e12})
-    assert not compare(of_shapes(a, "abcdef"), of_shapes(padded, "uvwxyz")).other_model  # the same work in other sizes
+    assert not compare(of_shapes(a, "abcdef"), of_shapes(padded, "uvwxyz")).other_model  # The same work in other sizes.
 
 
 BACKBONE = {("convolution", (3, 7, 7, 64)), ("convolution", (1, 1, 512, 2048))}
@@ -45,8 +45,8 @@ CLASSIFIER, DECODER = {("addmm", (1000, 2048))}, {("convolution", (3, 3, 256, 32
 
 def test_models_with_a_common_backbone_are_distinguished():
     assert other_layers({*BACKBONE, *CLASSIFIER}, {*BACKBONE, *DECODER})
-    assert not other_layers({*BACKBONE, *CLASSIFIER}, BACKBONE)  # a removed head is a change
-    assert not other_layers({*BACKBONE, *CLASSIFIER}, {*BACKBONE, ("addmm", (1024, 2048)), *DECODER})  # a padded one, and more
+    assert not other_layers({*BACKBONE, *CLASSIFIER}, BACKBONE)  # A removed head is a change.
+    assert not other_layers({*BACKBONE, *CLASSIFIER}, {*BACKBONE, ("addmm", (1024, 2048)), *DECODER})  # A padded one, and more.
     assert not other_layers((), DECODER)
     runs = [run_of(name * 16, metrics={"flops_per_step": flops}) for name, flops in (("a", 1e12), ("b", 5e12))]
     a, b = (of_shapes(run, shapes) for run, shapes in zip(runs, ("abcdef", "abcxyz"), strict=True))
@@ -62,8 +62,9 @@ def test_networks_with_different_layers_are_two_models():
     for a, b in ((large, small), (small, large)):
         weights = (lstm, mlp) if a is large else (mlp, lstm)
         assert compare(*(replace(one, weights=w) for one, w in zip((a, b), weights, strict=True))).other_model
-    assert not compare(replace(large, weights=lstm), replace(small, weights=lstm)).other_model  # another batch size
-    assert not compare(replace(large, weights=lstm), replace(nearly, weights=mlp)).other_model  # almost the same amount of work
+    assert not compare(replace(large, weights=lstm), replace(small, weights=lstm)).other_model  # The batch sizes differ.
+    # The amount of work is almost the same.
+    assert not compare(replace(large, weights=lstm), replace(nearly, weights=mlp)).other_model
 
 
 def test_equal_sets_of_shapes_have_one_batch_size_for_any_count():
@@ -82,7 +83,7 @@ OF_64, OF_8192 = ({*WEIGHTS, f"{rows},168" if rows < 168 else f"168,{rows}", f"5
 
 def test_a_larger_batch_multiplies_one_dimension_of_each_activation_and_the_work():
     assert batch_ratio(OF_64, OF_8192, 128.0) == 128 and batch_ratio(OF_8192, OF_64, 1 / 128) == Fraction(1, 128)
-    assert batch_ratio(OF_64, OF_8192, 1.0) is None  # the same amount of work in larger pieces
+    assert batch_ratio(OF_64, OF_8192, 1.0) is None  # The same amount of work in larger pieces.
     assert batch_ratio(OF_64, OF_8192, None) is None and batch_ratio(OF_64, OF_64, 1.0) is None
     assert batch_ratio({*OF_64, "64,100"}, {*OF_8192, "64,300"}, 128.0) is None  # A weight was widened too.
 

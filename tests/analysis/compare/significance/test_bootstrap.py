@@ -79,10 +79,10 @@ def test_share_of_the_faster_side():
 def test_noise_floor_by_hand():
     halves = np.concatenate([np.full(10, 10.0), np.full(10, 12.0)])
     assert noise_floor([halves]) == pytest.approx(0.2)
-    assert noise_floor([halves[:19]]) == 0.0  # one too few
-    skewed = np.concatenate([np.full(9, 10.0), [100.0], np.full(10, 12.0)])  # medians, not means
+    assert noise_floor([halves[:19]]) == 0.0  # One too few.
+    skewed = np.concatenate([np.full(9, 10.0), [100.0], np.full(10, 12.0)])  # Medians, not means.
     assert noise_floor([skewed]) == pytest.approx(0.2)
-    odd = np.concatenate([np.full(10, 10.0), [99.0], np.full(10, 12.0)])  # the middle step belongs to neither half
+    odd = np.concatenate([np.full(10, 10.0), [99.0], np.full(10, 12.0)])  # The middle step belongs to neither half.
     assert noise_floor([odd]) == pytest.approx(0.2)
     assert noise_floor([series(10, 10, 16), series(11, 11, 12), series()]) == pytest.approx(0.1)  # among runs
     assert noise_floor([series(10, 11)]) == noise_floor([]) == 0.0
@@ -136,7 +136,7 @@ def test_the_interval_equals_a_slow_one(a, b):
 def test_resamples_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
     a, b = [drawn(30, 1)], [drawn(30, 2)]
     whole = median_change_interval(a, b, resamples=100)
-    monkeypatch.setattr(statistics, "RESAMPLED_VALUES_PER_BATCH", 90)  # three at a time
+    monkeypatch.setattr(statistics, "RESAMPLED_VALUES_PER_BATCH", 90)  # Three at a time.
     assert median_change_interval(a, b, resamples=100) == whole
 
 

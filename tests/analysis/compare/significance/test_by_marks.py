@@ -49,7 +49,7 @@ def test_steps_before_the_profile_are_compared_if_both_sides_have_them() -> None
     found = verdict([slowed["a"]], [slowed["b"]])
     assert found.answer == "faster" and found.ratio == pytest.approx((1.14, 1.25), abs=0.01)
     assert verdict([slowed["b"]], [slowed["a"]]).answer == "slower"
-    only_after = replace(slowed["a"], before_high_ms=None)  # steps before its profile are too few, so all steps are compared
+    only_after = replace(slowed["a"], before_high_ms=None)  # Steps before its profile are too few, so all steps are compared.
     assert verdict([only_after], [slowed["b"]]).answer == "cannot_tell"
 
 

@@ -24,21 +24,21 @@ NONE = Verdict("no_difference_shown", "medium", "The interval includes 0.", smal
 # A takes 100 ms + the change, B 100 ms: shares are of 100 ms.
 TABLE = [
     # steps, change, interval, floor, same_source → word, confidence
-    (FEW, -100.0, (-110.0, -90.0), 0.10, True, "faster", "high"),  # near end 90 % ≥ 20 %, for any number of steps
-    (FEW, -100.0, (-110.0, -90.0), 0.10, False, "faster", "high"),  # and for every source
+    (FEW, -100.0, (-110.0, -90.0), 0.10, True, "faster", "high"),  # The nearer end, 90 %, is at least 20 %.
+    (FEW, -100.0, (-110.0, -90.0), 0.10, False, "faster", "high"),  # The same for every source.
     (FEW, -30.0, (-41.0, -19.0), 0.10, True, "faster", "medium"),  # 19 % < 20 %
     (FEW, -30.0, (-41.0, -19.0), 0.0, True, "faster", "high"),  # 19 % ≥ 5 %
     (FEW, -8.0, (-12.0, -4.0), 0.0, True, "faster", "medium"),  # 4 % < 5 %
-    (APART, -8.0, (-15.0, -1.0), 0.1, True, "faster", "low"),  # below the floor of 10 %
-    (FEW, -8.0, (-20.0, -1.0), 0.1, True, "inconclusive", "low"),  # only a change of 12 % would have been visible
+    (APART, -8.0, (-15.0, -1.0), 0.1, True, "faster", "low"),  # 8 % is below the floor of 10 %.
+    (FEW, -8.0, (-20.0, -1.0), 0.1, True, "inconclusive", "low"),  # Only a change of 12 % would have been visible.
     (FEW, -8.0, (-12.0, -4.0), 0.10, False, "no_difference_shown", "medium"),  # 8 % < 10 %, by which two sources differ
-    (APART, -30.0, (-70.0, 10.0), 0.10, True, "inconclusive", "low"),  # two recordings of one source err independently
+    (APART, -30.0, (-70.0, 10.0), 0.10, True, "inconclusive", "low"),  # Two recordings of one source err independently.
     (APART, -30.0, (-70.0, 10.0), 0.10, False, "inconclusive", "low"),
-    (APART, -30.0, (-70.0, None), 0.0, True, "inconclusive", "low"),  # nothing bounds it
-    (FEW, -1.0, (-5.0, 3.0), 0.0, True, "no_difference_shown", "high"),  # a change of 4 % would have been visible
+    (APART, -30.0, (-70.0, None), 0.0, True, "inconclusive", "low"),  # Nothing bounds it.
+    (FEW, -1.0, (-5.0, 3.0), 0.0, True, "no_difference_shown", "high"),  # A change of 4 % would have been visible.
     (FEW, -1.0, (-10.0, 8.0), 0.0, True, "no_difference_shown", "medium"),  # 9 %
     (FEW, -1.0, (-30.0, 28.0), 0.0, True, "inconclusive", "low"),  # 29 %
-    (NONE, -1.0, (-30.0, 28.0), 0.0, True, "no_difference_shown", "medium"),  # based on many steps
+    (NONE, -1.0, (-30.0, 28.0), 0.0, True, "no_difference_shown", "medium"),  # Based on many steps.
 ]  # fmt: skip
 
 
@@ -63,7 +63,7 @@ def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_
     assert [said.confidence for said in both] == [by_gpu, by_host]
     assert both[1].confidence == both[0].confidence or "record both sides again" in both[1].why
     several = [[of_marks(ms + i, host_bound=True) for i in range(4)] for ms in (125.0, 173.0)]
-    assert verdict(*several).confidence == "high"  # several runs show their own variation
+    assert verdict(*several).confidence == "high"  # Several runs show their own variation.
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_
         (270.0, "other", 1, "medium"),  # 116 % more
         (400.0, "other", 1, "high"),  # 220 % more
         (200.0, "first", 4, "high"),
-        (200.0, "other", 4, "low"),  # repeating each side on its own machine does not help
+        (200.0, "other", 4, "low"),  # Repeating each side on its own machine does not help.
         (200.0, None, 1, "medium"),
     ],
 )
@@ -87,7 +87,7 @@ def test_host_bound_runs_on_two_machines_are_less_certain(b_ms, machine, runs, c
         assert judged.shown and judged.confidence == confidence
         assert ("on one machine" in judged.why) == (machine == "other" and confidence != "high")
     by_gpu = verdict(*([replace(run, host_bound=False) for run in side] for side in (a, b)))
-    assert by_gpu.confidence == "high"  # a host that does not limit the step does not matter
+    assert by_gpu.confidence == "high"  # A host that does not limit the step does not matter.
 
 
 @pytest.mark.parametrize(("steps", "change", "interval", "floor", "same_source", "word", "confidence"), TABLE)
@@ -141,7 +141,7 @@ def test_profiled_steps_decide_if_they_differ_greatly():
         return MeasuredSteps((level, level * 1.02, level * 0.98, level), level, "profile", (str(level),))
 
     assert verdict([profiled(494.0)], [profiled(100.0)]).confidence == "high"  # 4.94 ×
-    assert verdict([profiled(130.0)], [profiled(100.0)]).confidence == "low"  # the profiler may cost as much
+    assert verdict([profiled(130.0)], [profiled(100.0)]).confidence == "low"  # The profiler may cost as much.
 
 
 @pytest.mark.parametrize(
@@ -170,4 +170,4 @@ def test_an_interval_that_allows_only_small_changes_shows_no_change_with_few_ste
     assert with_ratio_limit(unknown, (0.95, 1.05)).confidence == "medium"  # 1 ÷ 0.95 − 1 = 5.3 %
     assert with_ratio_limit(unknown, (0.96, 1.04)).confidence == "high"
     assert with_ratio_limit(unknown, (0.92, 1.14)).answer == with_ratio_limit(unknown, (0.95, None)).answer == "cannot_tell"
-    assert with_ratio_limit(unknown, (0.95, 1.05), bounded=False).answer == "cannot_tell"  # profiled steps alone
+    assert with_ratio_limit(unknown, (0.95, 1.05), bounded=False).answer == "cannot_tell"  # Profiled steps alone.

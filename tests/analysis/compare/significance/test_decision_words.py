@@ -34,7 +34,7 @@ def test_unequal_variances_reduce_the_degrees_of_freedom():
 
 def test_runs_without_spread():
     found = verdict(bests(100, 100, 100), bests(102, 102, 102))
-    assert (found.word, found.ci95_ms, found.smallest_visible_share) == ("slower", (2.0, 2.0), 0.02)  # exactly the 2 %
+    assert (found.word, found.ci95_ms, found.smallest_visible_share) == ("slower", (2.0, 2.0), 0.02)  # Exactly the 2 %.
     assert verdict(bests(100, 100, 100), bests(101.9, 101.9, 101.9)).word == "no_difference_shown"
     none = verdict(bests(100, 100, 100), bests(101, 101, 101))
     assert none.confidence == "high" and "within the 2.0 %" in none.why

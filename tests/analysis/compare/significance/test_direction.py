@@ -86,7 +86,7 @@ def test_many_equal_steps_do_not_make_no_change_of_an_unbounded_step_time():
 def test_kernels_of_multi_gpu_jobs_do_not_decide():
     a, b, _ = CASES["kernels alone"]
     assert direction(a, b) is not None
-    assert direction([replace(a[0], kernels_ms=None)], b) is None  # a side whose ranks wait has no kernel time
+    assert direction([replace(a[0], kernels_ms=None)], b) is None  # A side whose ranks wait has no kernel time.
 
 
 def test_a_contradiction_is_named():

@@ -15,10 +15,10 @@ def marked(ms: float, half_share: float = 0.01) -> MeasuredSteps:
     [
         ((100.0, 100.0), 60.0, 0.0, "kept", -40.0),
         ((100.0, 100.0), 150.0, 0.0, "slower", 50.0),
-        ((100.0, 100.0), 99.0, 0.0, "not_shown", -1.0),  # two runs of one program differ by 2 %
+        ((100.0, 100.0), 99.0, 0.0, "not_shown", -1.0),  # Two runs of one program differ by 2 %.
         ((100.0, 100.0), 90.0, 0.0, "kept", -10.0),
         ((100.0, 100.0), 90.0, 11.0, "not_shown", -10.0),  # The base run drifts by 11 ms.
-        ((100.0, 130.0), 90.0, 0.0, "not_shown", -25.0),  # base runs differ by 30 ms
+        ((100.0, 130.0), 90.0, 0.0, "not_shown", -25.0),  # Base runs differ by 30 ms.
         # 75 ms less than the mean of both, but 55 ms less than the faster one, and base runs differ by 40 ms.
         ((100.0, 140.0), 45.0, 0.0, "kept", -75.0),
         # 50 ms less than the mean of both, but only 30 ms less than the faster one.

@@ -64,7 +64,7 @@ def test_a_kernel_launched_for_the_first_time_loads_its_code() -> None:
     trace.launch((20, 30), (32, 40), name="known")
     trace.launch((40, 1040), (1042, 1050), name="new")  # 1 ms; other launches take 10 µs
     trace.launch((1050, 1060), (1062, 1070), name="new")
-    trace.launch((1070, 2070), (2072, 2080), name="known")  # as long, but the code was already loaded
+    trace.launch((1070, 2070), (2072, 2080), name="known")  # As long, but the code was already loaded.
     # A kernel begins 2 µs after its launch returns, so the gaps [20, 32), [40, 1042), [1050, 1062) and [1070, 2072) are the host's time from 2 µs
     # before each launch to its end: four times 2 µs of Python, 10 + 10 + 1000 µs in launches, and 1000 µs in the launch that loads code.
     assert causes(trace) == {"compilation": 1000, "launch_bound": 1020, "python_host": 8}
@@ -180,7 +180,7 @@ def test_two_devices_of_one_process_each_have_their_gaps() -> None:
     trace.step(0, 900)
     trace.launch((0, 5), (7, 20), device=0)
     trace.launch((6, 10), (12, 62), device=1, stream=8)
-    trace.call("cudaStreamSynchronize", 15, 65)  # waits for device 1 while device 0 is idle
+    trace.call("cudaStreamSynchronize", 15, 65)  # Waits for device 1 while device 0 is idle.
     trace.launch((70, 75), (77, 80), device=0)
     # Device 0: gap [20, 77). The wait lasted from 15 to 62, so it can explain at most 47 µs of the gap. The host worked for the rest.
     assert causes(trace, (7, 80)) == {"host_sync": 47, "python_host": 5, "launch_bound": 5}

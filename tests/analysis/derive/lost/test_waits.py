@@ -86,7 +86,7 @@ def test_location_of_a_copy_is_its_launch() -> None:
     trace.launch((0, 5), (7, 20))
     trace.op("aten::to", 10, 30)
     trace.copy((12, 16), (60, 200), "Memcpy HtoD (Pinned -> Device)")
-    trace.op("aten::bmm", 100, 170)  # launched early: queued after the copy
+    trace.op("aten::bmm", 100, 170)  # Launched early, so it is queued after the copy.
     trace.launch((110, 115), (202, 210))
     _, _, table = analyse(trace)
     copied = table[table["owner"] == "exposed_memcpy"]
@@ -99,7 +99,7 @@ def test_a_wait_for_communication_on_another_stream() -> None:
     trace = TinyTrace()
     trace.step(0, 900)
     trace.launch((0, 4), (10, 110), name="ncclDevKernel_AllReduce", stream=20)
-    trace.launch((5, 9), (113, 120))  # queued at 9, stream 7 free: starts 3 µs after the other stream's 110
+    trace.launch((5, 9), (113, 120))  # Queued at 9, stream 7 free: starts 3 µs after the other stream's 110.
     lost, found, _ = analyse(trace)
     assert totals(found, lost) == {("exposed_comm", "unattributed"): 100_000, ("idle", "comm_wait"): 3_000}
 

@@ -129,7 +129,7 @@ def test_part_has_its_steps_and_one_more_on_each_side(tmp_path: Path, monkeypatc
     steps = len(parts[0].host.starts)
     rows = sum(int(part.own_ops.sum()) for part in parts)
     assert len(parts) == steps == 8  # Split the trace into 8 parts of a few hundred events.
-    assert max(len(part.events.ops) for part in parts) < 4.5 / steps * rows  # three steps, one of four is longer
+    assert max(len(part.events.ops) for part in parts) < 4.5 / steps * rows  # Three steps, one of four is longer.
 
 
 def test_an_unmarked_recording_and_a_short_one_are_one_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

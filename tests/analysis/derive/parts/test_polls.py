@@ -12,7 +12,7 @@ from tests.support.by_hand import ADDS, analysed
 from tests.support.chrome_trace import ChromeTrace
 
 FLOAT = ["float", "float"]
-WORK_ENDS_US = 618  # of each step of 1,000 µs
+WORK_ENDS_US = 618  # Time of the work's end in each step of 1,000 µs.
 POLLED_FROM_US = 110
 
 
@@ -80,7 +80,7 @@ def test_a_loop_that_sleeps_between_its_polls_waits_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("queries", "operator", "thread"),
     [
-        (polls(4), "aten::empty", 1),  # the allocator's queries
+        (polls(4), "aten::empty", 1),  # The allocator's queries.
         (polls(4), "", 9),  # NCCL's watchdog
         (polls(4, until_us=350), "", 1),  # It ends while a kernel runs, from 320 to 378.
         (polls(4)[:2], "", 1),

@@ -70,7 +70,7 @@ def test_a_step_without_launches_between_equal_steps_lost_them(lost: int, headli
 @pytest.mark.parametrize(("longer", "trust"), [(1_500, "caution"), (0, "ok")])
 def test_complete_steps_of_another_length_than_incomplete_ones_cause_a_doubt(longer: int, trust: str) -> None:
     trace = loop(12)
-    for event in trace.events:  # step 5 waits, and lacks records
+    for event in trace.events:  # Step 5 waits, and lacks records.
         if event["name"] == "ProfilerStep#5":
             event["dur"] += longer
         elif event["ts"] >= 12_000:

@@ -52,10 +52,10 @@ def host_does(names: list[str]) -> TraceEvents:
     ("passes", "periods", "layers"),
     [
         (1, range(0, 12, 2), True),  # Six layers of two operators each run forward, then their backward work follows.
-        (1, range(12, 24, 2), True),  # the same, found in the backward pass
+        (1, range(12, 24, 2), True),  # The same, found in the backward pass.
         (3, range(0, 48, 2), True),  # Three iterations in which every layer looks like a step.
         (3, range(0, 72, 24), False),
-        (4, range(12, 96, 24), False),  # each period begins between forward and backward
+        (4, range(12, 96, 24), False),  # Each period begins between forward and backward.
     ],
 )
 def test_layers_are_known_by_their_backward_work(passes: int, periods: range, layers: bool) -> None:
@@ -126,7 +126,7 @@ def test_layers_of_one_forward_pass_are_not_steps(model_input: str) -> None:
     assert begins_at(one_pass) is None
     assert begins_at(one_pass * 3) == [k * len(one_pass) for k in range(3)]
     text_encoder = ["aten::embedding", *[f"aten::op{i % 10}" for i in range(120)]]
-    assert begins_at([*text_encoder, *layer * 8]) is not None  # iterations of a diffusion
+    assert begins_at([*text_encoder, *layer * 8]) is not None  # Iterations of a diffusion.
 
 
 def test_no_inferred_steps_without_repetition() -> None:

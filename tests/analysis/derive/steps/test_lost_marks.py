@@ -31,7 +31,7 @@ def without(trace: ChromeTrace, *steps: int) -> RunResult:
 @pytest.mark.parametrize("lost", [(4,), (2, 7), (1, 3, 5)])
 def test_one_lost_mark_is_replaced_from_its_neighbours(lost: tuple[int, ...]) -> None:
     result = without(loop(), *lost)
-    assert result.lead.steps["counted"].sum() == 9  # all but the first
+    assert result.lead.steps["counted"].sum() == 9  # All steps but the first.
     assert result.metrics["step_time_ms"].value == pytest.approx(1.0, abs=0.001)
     busy = result.metrics["gpu_busy_share"]
     assert busy.value == pytest.approx(0.6, abs=0.001) and busy.trust == "ok"
@@ -59,7 +59,7 @@ def test_waiting_steps_of_the_schedule_are_not_lost_marks(calls: int) -> None:
     trace = loop()
     recorded = [e for e in trace.events if not 4000 <= e["ts"] < 5000]
     trace.events = recorded
-    for n in range(calls):  # the profiler's own, as it stops
+    for n in range(calls):  # The profiler's own, as it stops.
         trace.host("cuda_runtime", "cudaDeviceSynchronize", 4010 + n, 4011 + n, correlation=9000 + n)
     result = without(trace)
     assert not {d.key for d in result.diagnostics} & {"marks_lost", "steps_without_marks"}
@@ -97,11 +97,11 @@ def training(updates: tuple[int, ...], *, apart: int = 0) -> ChromeTrace:
 @pytest.mark.parametrize(
     ("updates", "apart", "doubted"),
     [
-        ((3,), 0, True),  # all marks were joined into one
-        ((1, 1, 1, 2), 0, True),  # the last two
+        ((3,), 0, True),  # All marks were joined into one.
+        ((1, 1, 1, 2), 0, True),  # The last two.
         ((1,), 0, False),
-        ((2, 2, 2, 2), 0, False),  # a loop that updates twice in each step
-        ((2,), 8, False),  # a generator and its critic
+        ((2, 2, 2, 2), 0, False),  # A loop that updates twice in each step.
+        ((2,), 8, False),  # A generator and its critic.
     ],
 )
 def test_a_mark_over_several_updates_causes_a_doubt(updates: tuple[int, ...], apart: int, doubted: bool) -> None:

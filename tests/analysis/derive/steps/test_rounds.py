@@ -32,11 +32,11 @@ def counted(folder: Path, kernels: list[int]) -> list[int]:
 @pytest.mark.parametrize(
     ("kernels", "steps"),
     [
-        ([30, 10, 10, 30, 10, 10], [1, 2, 3]),  # the first is never counted: one round of three, of which one evaluates
+        ([30, 10, 10, 30, 10, 10], [1, 2, 3]),  # The first is never counted: one round of three, of which one evaluates.
         ([10, 10, 30, 10, 10, 30, 10, 10], [1, 2, 3, 4, 5, 6]),  # two rounds
-        ([10, 10, 10, 30, 10, 10], [1, 2, 3, 4, 5]),  # one heavy step does not show a period
-        ([10, 30, 10, 10, 10, 30, 10, 30], [1, 2, 3, 4, 5, 6, 7]),  # nor do uneven ones
-        ([10, 11, 10, 11, 10, 11], [1, 2, 3, 4, 5]),  # ten percent more is not an evaluation
+        ([10, 10, 10, 30, 10, 10], [1, 2, 3, 4, 5]),  # One heavy step does not show a period.
+        ([10, 30, 10, 10, 10, 30, 10, 30], [1, 2, 3, 4, 5, 6, 7]),  # Uneven steps do not either.
+        ([10, 11, 10, 11, 10, 11], [1, 2, 3, 4, 5]),  # Ten percent more is not an evaluation.
     ],
 )
 def test_counted_steps_are_whole_rounds(tmp_path: Path, kernels: list[int], steps: list[int]) -> None:

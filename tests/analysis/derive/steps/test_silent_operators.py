@@ -28,7 +28,7 @@ def nth(*chosen: int) -> Callable[[int], bool]:
 
 
 def test_steps_with_lost_launches_are_not_counted() -> None:
-    result = result_of(matmul_loop(10), nth(8, 9, 11, 13))  # all of step 4, one each of steps 5 and 6
+    result = result_of(matmul_loop(10), nth(8, 9, 11, 13))  # All operators of step 4, one of step 5 and one of step 6.
     (check,) = result.failed
     assert check.sentence.startswith("3 of 10 steps lack records of the GPU for 4 launches.")
     assert result.metrics["gpu_busy_share"].value == pytest.approx(0.7, abs=0.01)  # (600 + 100) of 1,000 µs
@@ -38,8 +38,8 @@ def test_steps_with_lost_launches_are_not_counted() -> None:
 @pytest.mark.parametrize(
     "lost",
     [
-        (0, 3, 4, 7, 8),  # each of 5 steps lacks one of its two
-        (2, 3, 6, 7),  # every second step is empty, so no step begins at a known time
+        (0, 3, 4, 7, 8),  # Each of the five steps lacks one of its two operators.
+        (2, 3, 6, 7),  # Every second step is empty, so no step begins at a known time.
     ],
 )
 def test_missing_pairs_of_complete_steps_are_the_headline(lost: tuple[int, ...]) -> None:
@@ -66,23 +66,23 @@ def with_more(trace: ChromeTrace, step: int, operator: str, launches: int, dims:
 
 
 def searching(trace: ChromeTrace) -> None:
-    for k in range(8):  # one step searches for the fastest algorithm
+    for k in range(8):  # One step searches for the fastest algorithm.
         with_more(trace, k, "aten::convolution", 5 if k == 3 else 1)
 
 
 def accumulating(trace: ChromeTrace) -> None:
-    for k in range(8):  # an optimizer's update in every second step
+    for k in range(8):  # An optimizer's update in every second step.
         if k % 2:
             with_more(trace, k, "aten::_foreach_add_", 2)
 
 
 def of_varying_length(trace: ChromeTrace) -> None:
-    for k in range(8):  # a long input needs a second kernel to add up
+    for k in range(8):  # A long input needs a second kernel to add up.
         with_more(trace, k, "aten::sum", 1 + k % 2, dims=64 + k % 2)
 
 
 def routed(trace: ChromeTrace) -> None:
-    for k in range(8):  # experts without tokens launch nothing
+    for k in range(8):  # Experts without tokens launch nothing.
         for expert in range(1 + k % 3):
             with_more(trace, k, f"aten::index_{expert}", int(expert != k % 2), dims=16 + 3 * k + expert)
 

@@ -72,9 +72,9 @@ def test_unlinked_work_before_the_first_linked_operation_is_carried_over_and_del
     annotations, launches, gpu = run_ahead()
     shifted = [(s + 50, e + 50, k) for s, e, k in gpu]
     found = place(make(annotations[:2], launches[:2], [(0, 50, -1), *shifted[:2], (700, 710, -1)]))
-    assert found.status.tolist() == [1, 0, 0, 2]  # carried over, linked, linked, orphan
-    assert found.table["start"].iloc[0] == 50  # not the annotation's 0: the device was busy with older work
-    assert found.table["counted"].tolist() == [True, True]  # there is only one other step, so the first one must count
+    assert found.status.tolist() == [1, 0, 0, 2]  # These are carried over, linked, linked and an orphan.
+    assert found.table["start"].iloc[0] == 50  # Not 0, the annotation's start, because the device was busy with older work.
+    assert found.table["counted"].tolist() == [True, True]  # There is only one other step, so the first one must count.
 
 
 def test_a_step_never_crosses_two_profiling_cycles():
@@ -128,10 +128,10 @@ def test_pause_after_faster_steps_is_not_warm_up():
 @pytest.mark.parametrize(
     ("values", "warm"),
     [
-        ((900, 300, 100, 101, 99, 100, 102, 98), 1),  # only the first step that could count is slow
+        ((900, 300, 100, 101, 99, 100, 102, 98), 1),  # Only the first step that could count is slow.
         ((900, 500, 300, 200, 100, 101, 99, 100, 102, 98), 3),  # three declining
-        ((900, 300, 305, 100, 101, 99, 100, 102, 98), 2),  # two equal ones
-        ((900, 500, 300, 100, 101, 99, 100, 180, 102, 98), 2),  # a later slow step of another length
+        ((900, 300, 305, 100, 101, 99, 100, 102, 98), 2),  # Two equal ones.
+        ((900, 500, 300, 100, 101, 99, 100, 180, 102, 98), 2),  # A later slow step of another length.
     ],
 )
 def test_warm_up_steps_get_faster_and_occur_once(values, warm):
@@ -144,7 +144,7 @@ def test_a_run_of_thirty_thousand_steps_is_judged_quickly(warm):
     steps[:warm] = 300_000
     begin = time.process_time()
     assert _warm_up_length(steps) == warm
-    assert time.process_time() - begin < 1.0  # computing a median of the rest for each length took half a minute
+    assert time.process_time() - begin < 1.0  # Computing a median of the rest for each length took half a minute.
 
 
 def test_leading_slow_steps_are_warm_up_but_periodic_ones_are_not():
@@ -272,9 +272,9 @@ def test_alternating_fused_optimizers_make_one_step_together():
     "times",
     [
         [20] * 6,
-        [20, 26] * 3,  # closer together than two networks are
-        [10, 25, 10, 25],  # two rounds may be chance
-        [10, 25, 10, 40, 10, 25],  # no optimizer does more work by this factor each time
+        [20, 26] * 3,  # Closer together than two networks are.
+        [10, 25, 10, 25],  # Two rounds may be chance.
+        [10, 25, 10, 40, 10, 25],  # No optimizer does more work by this factor each time.
         [10, 25, 25, 10, 25, 10, 10, 25],  # no order
     ],
 )

@@ -16,7 +16,7 @@ from sawtooth.analysis.replay.simulation import DeviceOps
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
 
-KERNELS, STEPS, SYNCHRONIZED = 2_000, 10, 20  # each 20th kernel is followed by a wait for its stream
+KERNELS, STEPS, SYNCHRONIZED = 2_000, 10, 20  # A wait for its stream follows each 20th kernel.
 TIMES_AS_LONG = 4  # Measured: 1.5 to 2.8 on a busy machine, and more than 100 when each late kernel checked every stream.
 
 

@@ -85,15 +85,15 @@ def test_the_log_names_place_and_reason_of_each_break(run):
     found = next(f for f in result.findings if f.rule == "graph-breaks")
     assert len(result.compile_log.breaks) == 20
     assert result.compile_log.compiled == 21
-    rows = found.evidence[:20]  # and the time between pieces of the backward pass
+    rows = found.evidence[:20]  # The other rows are the time between pieces of the backward pass.
     lines = [row["place"] for row in rows]
-    assert lines[0] == "net20.py:5"  # after the first block: the function begins in line 3
+    assert lines[0] == "net20.py:5"  # The break is after the first block. The function begins in line 3.
     assert len(set(lines)) == 20 and all(line.startswith("net20.py:") for line in lines)
     assert {row["reason"] for row in rows} == {"Call to `torch._dynamo.graph_break()`"}
     assert all(row["times_per_step"] == 1 for row in rows)
 
 
-ABANDONED = (  # the text of PyTorch 2.11 for a break in a loop
+ABANDONED = (  # The text of PyTorch 2.11 for a break in a loop.
     'V1123 00:15:10.018000 1856 torch/_dynamo/symbolic_convert.py:5101] {"artifact": {"name": "dynamo_graph_break_reason", "encoding": "string"}, '
     '"frame_id": 0, "frame_compile_id": 0, "attempt": 0, "has_payload": "95"}\n'
     "\tGraph break in user code at /home/me/net.py:101\n"

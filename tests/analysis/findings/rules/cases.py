@@ -54,7 +54,8 @@ CASES = {
     "attention-fallback": Case(leads=("math_backend", "padded_heads"), quiet=("attention_by_hand", "aligned_heads", "attention_sdpa")),
     "batches-in-bursts": Case(
         beside=("loader_few_workers",),
-        quiet=("loader_workers", "resnet_starved", "loader_restarts"),  # in the second recording every step waits, so the loader is slow and not uneven
+        # In resnet_starved every step waits, so the loader is slow and not uneven.
+        quiet=("loader_workers", "resnet_starved", "loader_restarts"),
     ),
     "bias-before-norm": Case(leads=("bias_before_norm",), quiet=("bias_before_relu",)),
     "blocking-copies": Case(beside=("features_apart",), quiet=("features_together", "copy_pageable")),
@@ -129,7 +130,7 @@ CASES = {
     ),
     "launch-bound": Case(
         leads=("mlp_eager", "small_batch"),
-        quiet=("mlp_graph", "conv_searches", "gpt_compiled"),  # telemetry sees no idle time in the last
+        quiet=("mlp_graph", "conv_searches", "gpt_compiled"),  # Telemetry sees no idle time in the last.
         measured=(("mlp_eager", "mlp_graph", 0.15),),
     ),
     "layout-conversions": Case(
@@ -164,7 +165,7 @@ CASES = {
     "power-cap": Case(beside=("held_down_by_power", "gpt_tf32"), quiet=("some_power_cap", "held_down_by_heat")),
     "prefetch-queue-hid-the-loader": Case(
         leads=("full_queue",),
-        quiet=("loader_workers", "loader_few_workers", "loader_keeps_workers"),  # the profile of the last two shows the wait
+        quiet=("loader_workers", "loader_few_workers", "loader_keeps_workers"),  # The profile of the last two shows the wait.
         condition=("loader_may_limit", lambda _context: False)),
     "profile-not-representative": Case(leads=("checkpoint_unseen",), quiet=("checkpointing_io", "pauses_often_to_save"), condition=("hidden_time", lambda _context: None)),
     "profiler-distorts": Case(beside=("memory_creep",), quiet=("reduced_within", "adam_fused", "gpt_small")),
@@ -229,6 +230,6 @@ CASES = {
     "workers-beyond-cores": Case(beside=("loader_on_full_cores", "main_thread_without_a_core"), quiet=("loader_short_of_workers",), condition=("CORES_FULL_PCT", 101.0)),
     "zeroed-gradients": Case(
         beside=("filled_gradients",),
-        quiet=("zeroed_gradients", "gpt_small"),  # one fused fill of the first is 0.2 % of its step
+        quiet=("zeroed_gradients", "gpt_small"),  # One fused fill of the first is 0.2 % of its step.
     ),
 }  # fmt: skip

@@ -14,7 +14,7 @@ from tests.support.chrome_trace import ChromeTrace
 
 STEP_US, STEPS = 20_000, 6
 BATCH = " (the transfer of the batch)"
-BYTES = 55_000  # that a pinned copy moves in a microsecond
+BYTES = 55_000  # A pinned copy moves this many bytes in a microsecond.
 
 
 def loop(memory: str, copy_us: int, *, after_kernel: bool = False) -> ChromeTrace:

@@ -26,7 +26,8 @@ def clipped(by_hand: bool) -> ChromeTrace:
         for _ in range(GRADIENTS):
             end = op(trace, end, "aten::mul_", [[256, 256], []], host_us=SLOW_US)
         for _ in range(40):
-            end = op(trace, end, "aten::add", [[], [], []], host_us=SLOW_US)  # of other numbers, after the clipping
+            # This addition uses other numbers, after the clipping.
+            end = op(trace, end, "aten::add", [[], [], []], host_us=SLOW_US)
         trace.step(k + 1, at, end + 5)
         at = end + 5
     return trace

@@ -36,7 +36,8 @@ def _converting(image: list[int], norm: str, kernel: str) -> ChromeTrace:
     ("channels", "norm", "kernel", "advised"),
     [
         (128, "aten::native_batch_norm", "norm_kernel", True),
-        (128, "aten::native_batch_norm", "batch_norm_transform_input_channels_last_kernel", False),  # already in NHWC
+        # The operator is already in NHWC.
+        (128, "aten::native_batch_norm", "batch_norm_transform_input_channels_last_kernel", False),
         (128, "aten::native_group_norm", "norm_kernel", False),
         (48, "aten::native_batch_norm", "norm_kernel", False),
     ],

@@ -150,7 +150,7 @@ def test_no_rule_fails_on_a_recording_of_the_repository(name: str) -> None:
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_run_has_no_advice(name: str) -> None:
     advised = [f for f in result_of(name).findings if f.severity != "info"]
-    assert [f.title for f in advised if f.rule != "elementwise-chains"] == []  # compiling gpt_small saves 36 % (gpt_compiled)
+    assert [f.title for f in advised if f.rule != "elementwise-chains"] == []  # Compiling gpt_small saves 36 % (gpt_compiled).
 
 
 @pytest.mark.parametrize(("slug", "before", "after", "within"), MEASURED)

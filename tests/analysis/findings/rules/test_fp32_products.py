@@ -23,7 +23,7 @@ SPARSE = "void cusparse::csrmm_v2_kernel<int, int, float, float>(cusparse::Kerne
         ("CholeskyInverseBackward0", PLAIN, None, {"tf32-off"}),
         ("aten::linalg_pinv", PLAIN, None, {"tf32-off"}),
         ("Optimizer.step#Shampoo.step", PLAIN, None, {"tf32-off"}),
-        ("MmBackward0", PLAIN, [[], [1024, 1]], set()),  # a sparse operand has no strides
+        ("MmBackward0", PLAIN, [[], [1024, 1]], set()),  # A sparse operand has no strides.
         ("MmBackward0", SPARSE, None, set()),
     ],
 )

@@ -28,7 +28,7 @@ SAID = {
     "mask_from_cpu": "goes to tensors made on the CPU.",  # The finding explains the step of the telemetry, so "do not show what it waits for" is absent.
     "checkpoint_unseen": "do not show what it waits for.",
     "conv_searches_off": "It waits for the host to launch kernels.",
-    "slow_every_fourth": "25 % (3.00 ms) goes to Python on the host.",  # the cause and the numbers are those of the ledger
+    "slow_every_fourth": "25 % (3.00 ms) goes to Python on the host.",  # The cause and the numbers are those of the ledger.
 }
 LAUNCHES = [("other_compute", None, 200_000, 0.2), ("idle", "launch_bound", 800_000, 0.8)]
 
@@ -69,13 +69,13 @@ def searching(**changed: object) -> Finding:
     ("finding", "named"),
     [
         (searching(), True),
-        (searching(ceiling_ms_per_step=0.4), True),  # half of the 0.8 ms lost
-        (searching(ceiling_ms_per_step=0.39), False),  # most of the lost time has another cause
+        (searching(ceiling_ms_per_step=0.4), True),  # Half of the 0.8 ms lost.
+        (searching(ceiling_ms_per_step=0.39), False),  # Most of the lost time has another cause.
         (searching(confidence="low"), False),
         (searching(severity="info"), False),
         (searching(ceiling_ms_per_step=0.1, predicted_step_ms=0.4, predicted_speedup=2.5), True),  # 0.6 gained
         (searching(explains=Explains()), False),  # It has no cause of its own.
-        (searching(explains=Explains(("data_wait",), topics=frozenset({"hidden"}))), False),  # the profile does not show it
+        (searching(explains=Explains(("data_wait",), topics=frozenset({"hidden"}))), False),  # The profile does not show it.
     ],
 )
 def test_a_finding_names_a_loss_if_it_is_certain_and_explains_most_of_it(finding: Finding, named: bool) -> None:

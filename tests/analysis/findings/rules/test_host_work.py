@@ -48,7 +48,7 @@ def test_the_finding_says_how_often_python_delays_launches(times: int, steps: in
 def test_python_that_delays_one_step_is_not_reported_for_each_step() -> None:
     assert steps_with_most([(1, 17, 4), (2, 6, 4), (3, 1, 1), (4, 1, 2)]) == 1  # 23 of 25
     assert steps_with_most([(1, 5, 1), (2, 5, 2), (3, 5, 3)]) == 3
-    assert in_most_steps([(k, 32 if k == 5 else 2, k) for k in range(10)], 10)  # the mean is 5: each step has 2 or more
+    assert in_most_steps([(k, 32 if k == 5 else 2, k) for k in range(10)], 10)  # The mean is 5: each step has 2 or more.
     assert not in_most_steps([(1, 32, 1), (2, 1, 2), (3, 1, 3)], 10)
 
 
@@ -168,7 +168,7 @@ def test_without_unused_gradients_the_step_ends_after_the_last_trained_layer() -
     without_us = step_us - 4 * 49.5
     assert found.predicted_speedup == pytest.approx(step_us / without_us, rel=0.05)
     twice = finding("trained_above_twice", "unused-gradients")
-    assert twice is not None and "4 of 6 parameters" in twice.title and "192 µs" in twice.title  # in both passes
+    assert twice is not None and "4 of 6 parameters" in twice.title and "192 µs" in twice.title  # The rule counts both passes.
 
 
 @pytest.mark.parametrize(("name", "pads"), [("convolutions_planned", "images"), ("attention_planned", "length")])

@@ -24,7 +24,7 @@ def test_a_loader_whose_queue_was_full_during_the_profile_is_named() -> None:
     found = result_of("full_queue").findings[0]
     assert (found.rule, found.severity) == ("prefetch-queue-hid-the-loader", "critical")
     assert "telemetry shows about 7.02 ms for the run" in found.title
-    assert found.predicted_step_ms == pytest.approx(1.0, rel=0.1)  # without the cost of recording
+    assert found.predicted_step_ms == pytest.approx(1.0, rel=0.1)  # The time is without the cost of recording.
     assert found.ceiling_ms_per_step == pytest.approx(6.0, rel=0.05)
 
 
@@ -43,7 +43,7 @@ def test_workers_as_slow_as_the_step_come_before_other_losses(workers: int, limi
     named = [finding.rule for finding in run.findings if finding.explains.causes == ("data_wait",)]
     assert named == (["prefetch-queue-hid-the-loader"] if limits_the_step else [])
     if limits_the_step:
-        found = replace(run.findings[0], predicted_step_ms=6.9, predicted_speedup=7.02 / 6.9)  # a small part of the lost time
+        found = replace(run.findings[0], predicted_step_ms=6.9, predicted_speedup=7.02 / 6.9)  # A small part of the lost time.
         assert found.limits_the_step and explains(verdict, [found]) is found
         assert explains(verdict, [replace(found, limits_the_step=False)]) is None
         assert "One loader worker needs 7 ms" in found.title

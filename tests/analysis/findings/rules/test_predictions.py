@@ -64,7 +64,7 @@ def test_no_prediction_is_shorter_than_the_remaining_gpu_work(name: str) -> None
         made = (*made, *of_rule[step.rule])
         compiled = any(f.explains.compiles for f in result.findings if f.rule == step.rule)
         if compiled or whatif is None:
-            break  # it makes the edits of several findings
+            break  # This rule makes the edits of several findings.
         assert step.predicted_low_ms >= FLOOR_MARGIN * whatif.least_ms(rank.best, made)
         first = next(f for f in result.findings if f.rule == step.rule)
         assert len(made) > len(first.edits) or step.predicted_step_ms == first.predicted_step_ms

@@ -24,8 +24,8 @@ CUTLASS = "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_1
         ([3072, TOKENS], [TOKENS, WIDTH], [[1, 3072], [WIDTH, 1]], 8, None),  # dyᵀ · x: a sum over 788
         ([3072, TOKENS], [TOKENS, WIDTH], None, 8, None),
         ([TOKENS, ODD_WIDTH], [ODD_WIDTH, 3072], [[ODD_WIDTH, 1], [1, ODD_WIDTH]], 2, "774"),
-        ([TOKENS, WIDTH], [WIDTH, 50257], [[WIDTH, 1], [1, WIDTH]], 1, "50257"),  # the result's rows
-        ([TOKENS, WIDTH], [WIDTH, 50257], [[WIDTH, 1], [1, WIDTH]], 8, None),  # the kernel's name shows that it loads whole tiles
+        ([TOKENS, WIDTH], [WIDTH, 50257], [[WIDTH, 1], [1, WIDTH]], 1, "50257"),  # The result's rows.
+        ([TOKENS, WIDTH], [WIDTH, 50257], [[WIDTH, 1], [1, WIDTH]], 8, None),  # The name shows whole tiles.
     ],
 )  # fmt: skip
 def test_only_the_contiguous_dimension_of_a_product_must_be_aligned(

@@ -20,7 +20,7 @@ COVERED = {
     "Conv2dBiasFollowedByBatchNorm2dPattern": "bias-before-norm",
     "MatMulDimInFP16Pattern": "misaligned-dimensions",
 }
-NO_PATTERNS = {"Pattern", "NamePattern"}  # base classes of the other patterns
+NO_PATTERNS = {"Pattern", "NamePattern"}  # Base classes of the other patterns.
 
 
 def test_each_pattern_has_a_rule() -> None:

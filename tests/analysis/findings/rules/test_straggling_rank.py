@@ -36,7 +36,7 @@ def test_cost_of_a_late_rank_is_the_gain_of_the_job_without_it() -> None:
     assert (found.severity, found.confidence) == ("critical", "medium"), "the interval of the gain is wide"
     assert (found.predicted_step_ms, found.ceiling_ms_per_step) == (pytest.approx(24.0), pytest.approx(16.0))
     # Replays are up to a fifth of the gain off. If the work of a job's GPUs is unknown, its runs differ by up to 19.8 %.
-    differ = 0.14 * 2**0.5  # the drift of a host's speed in both runs
+    differ = 0.14 * 2**0.5  # The drift of a host's speed in both runs.
     ends = (pytest.approx(20.8 * (1 - differ)), pytest.approx(27.2 * (1 + differ)))
     assert (found.predicted_low_ms, found.predicted_high_ms) == ends
 

@@ -16,7 +16,7 @@ from tests.support.by_hand import of_rule
 from tests.support.findings_of import stopwatch_ms
 from tests.support.paths import RECORDINGS
 
-RECORDED = "mlp_eager"  # launches limit it
+RECORDED = "mlp_eager"  # Launches limit it.
 
 
 def marks_of(path: Path, trainer: str) -> Path:

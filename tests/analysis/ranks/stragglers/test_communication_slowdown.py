@@ -29,7 +29,7 @@ LARGE = rank(2_700, {("gemm", "96"): (150, 10), ("add", "96"): (60, 20)})
     [
         (1_600, 1_800),  # The products take two thirds of the other rank's time, so all kernels do.
         (900, 1_800),
-        (800, 1_800),  # exactly the usual time
+        (800, 1_800),  # Exactly the usual time.
         (700, 1_700),  # Work is only removed.
         (3_000, 2_500),  # Waiting communication slows kernels at most to twice their time.
     ],

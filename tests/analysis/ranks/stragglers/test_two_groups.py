@@ -42,7 +42,7 @@ def test_two_late_hosts_of_three_are_a_group(tmp_path: Path) -> None:
     [
         Planted(clock_us={1: 4000.0}),
         Planted(host_us={0: 40.0, 1: 40.0}),  # 3 % of a step and more make a group
-        Planted(host_us={0: 100.0, 1: 200.0, 2: 300.0, 3: 400.0}),  # scattered: no two ranks arrive together
+        Planted(host_us={0: 100.0, 1: 200.0, 2: 300.0, 3: 400.0}),  # Scattered: no two ranks arrive together.
     ],
 )
 def test_scattered_or_simultaneous_ranks_are_not_groups(tmp_path: Path, planted: Planted) -> None:

@@ -126,7 +126,7 @@ def test_an_error_counter_that_reads_zero_once_shows_no_errors() -> None:
     assert "memory-errors" not in {
         one.kind for one in diagnose([replace(gpu, values={**gpu.values, "ecc_uncorrected_count": count})])
     }
-    count[30:] = 2.0  # reset, and two errors since
+    count[30:] = 2.0  # Reset, and two errors since.
     (errors,) = [
         one
         for one in diagnose([replace(gpu, values={**gpu.values, "ecc_uncorrected_count": count})])
@@ -148,7 +148,7 @@ def test_telemetry_gap_is_unknown_and_not_idle(tmp_path: Path) -> None:
     (creep,) = [finding for finding in found.findings if finding.rule == "memory-creep"]
     assert "33 % of that time has no samples and counts as unknown." in creep.observed
     start, end = map(float, re.findall(r"[\d.]+", creep.title.split(" from ")[1])[:2])
-    assert "GiB" in creep.title and end - start == pytest.approx(9, rel=0.1)  # in the unit of the peak memory
+    assert "GiB" in creep.title and end - start == pytest.approx(9, rel=0.1)  # The title uses the unit of the peak memory.
 
 
 def test_samples_without_reasons_do_not_report_heat(tmp_path: Path) -> None:

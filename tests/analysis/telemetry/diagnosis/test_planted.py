@@ -60,7 +60,7 @@ PLANTED = [
 def test_a_planted_problem_is_found_with_its_size(trouble: Trouble) -> None:
     missed = []
     for seed in range(4):
-        hours = 6 if trouble.size == -13 else 1  # a slow drift
+        hours = 6 if trouble.size == -13 else 1  # A slow drift.
         observed = diagnose(
             host(seed, seconds=hours * HOUR, every=2.0 if hours > 1 else 1.0, troubles=(trouble,)),
             host_series(seed, troubles=(trouble,)),
@@ -198,6 +198,6 @@ def test_sudden_fall_is_reported_with_its_time() -> None:
 def test_telemetry_gap_is_not_idle_time(hole_s: float, idle_s: list[int]) -> None:
     busy = np.concatenate([np.full(400, 90.0), np.zeros(400), np.full(400, 90.0)])
     seconds = np.arange(1200) * 0.5
-    seconds[600:] += hole_s  # in the middle of the idle stretch
+    seconds[600:] += hole_s  # The telemetry gap is in the middle of the idle time.
     samples = DeviceSamples(0, None, START + (seconds * 1e9).astype(np.int64), {"util_pct": busy})
     assert [round((end - start) / 1e9) for start, end in _stretches(samples)] == idle_s

@@ -182,7 +182,7 @@ def test_steps_of_a_slow_counter_are_recognised() -> None:
     assert renewal(np.repeat(slow, 2)) == 2
     assert renewal(np.repeat(slow, 5)) == 5
     assert renewal(slow) == 1
-    assert renewal(np.array(([100.0] * 4 + [0.0] * 6) * 20)) == 1  # an idle or full GPU has constant samples
+    assert renewal(np.array(([100.0] * 4 + [0.0] * 6) * 20)) == 1  # An idle or full GPU has constant samples.
 
 
 def test_slow_sawtooth_in_a_long_recording() -> None:
@@ -223,7 +223,7 @@ def test_periods_of_recordings_with_known_truth(path: Path) -> None:
         start, end = profile_shadow(times, values, tuple(truth["profiled_window_ns"]))
         keep &= (times < start) | (times > end)
     found = find_sawtooth(times[keep], values[keep])
-    if name == "resnet_2workers":  # two workers finish together: two steps of the 0.124 to 0.140 s that the stopwatch says
+    if name == "resnet_2workers":  # Two workers finish together: two steps of the 0.124 to 0.140 s that the stopwatch says.
         assert found.period_s == pytest.approx(0.289, rel=0.05)
     elif name in STEPS_OF_A_TOOTH:
         assert found.period_s == pytest.approx(STEPS_OF_A_TOOTH[name] * truth["step_s_pipelined"], rel=0.05)

@@ -173,7 +173,7 @@ def test_means_are_weighted_by_time_without_gaps() -> None:
     whole = SteadyPart(int(times[0]) - 1, int(times[-1]))
     assert weights_ns(times).tolist() == [250_000_000] * 10
     assert weighted_mean(times, values, whole) == 30
-    assert weighted_mean(np.repeat(times, 3), np.repeat(values, 3), whole) == 30  # samples given twice change nothing
+    assert weighted_mean(np.repeat(times, 3), np.repeat(values, 3), whole) == 30  # Samples given twice change nothing.
     # Slow samples weigh more: 1 s at 0, then 3 s at 100.
     slow = START_NS + np.array([0, 1, 4], np.int64) * 10**9
     assert weighted_mean(slow, np.array([0.0, 0.0, 100.0]), SteadyPart(int(slow[0]), int(slow[-1]))) == 75
@@ -187,17 +187,17 @@ def test_samples_under_the_profiler_are_left_out() -> None:
 
 
 def test_profile_affects_preparation_and_writing() -> None:
-    times, values = series((10, 80), (3, 0), (10, 80))  # the trace ends at 9.5 s; writing it idles the GPU from 10 to 13 s
+    times, values = series((10, 80), (3, 0), (10, 80))  # The trace ends at 9.5 s; writing it idles the GPU from 10 to 13 s.
     start, end = profile_shadow(times, values, (START_NS + 9 * 10**9, START_NS + 9_500_000_000))
     assert seconds(start) == 8.0 and seconds(end) == pytest.approx(13.5)
-    busy = np.full(len(times), 80.0)  # written by another process: nothing idles
+    busy = np.full(len(times), 80.0)  # Written by another process: nothing idles.
     assert seconds(profile_shadow(times, busy, (START_NS + 9 * 10**9, START_NS + 9_500_000_000))[1]) == 10.0
 
 
 def test_throttling_bands_have_reason_time_and_clock() -> None:
     times, clock = series((1, 1980), (2, 1400), (1, 1980))
     mask = np.where(clock < 1900, 4.0, 0.0)
-    mask[0] = 1.0  # idle time is not a problem
+    mask[0] = 1.0  # Idle time is not a problem.
     (band,) = throttle_bands(times, mask, clock)
     assert band.reason == "power cap" and band.clock_sm_mhz == 1400
     assert (band.end_ns - band.start_ns) == pytest.approx(2e9, rel=0.01)
@@ -229,7 +229,7 @@ def test_day_with_a_slow_period_is_read_quickly() -> None:
     starts = times[::60]
     begin = time.process_time()
     periods = _whole_periods(times, values, starts)
-    assert time.process_time() - begin < 2.0  # when each period read all samples, this took 18 s
+    assert time.process_time() - begin < 2.0  # This took 18 s when each period read all samples.
     assert periods == tuple(starts.tolist())
 
 

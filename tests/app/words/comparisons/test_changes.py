@@ -165,7 +165,7 @@ def test_a_nearly_constant_kernel_time_is_not_mentioned():
     def match(ns_a, ns_b):
         return Match("name", "k", "", "", "", (), (), Fraction(ns_a), Fraction(ns_b))
 
-    found = compare(side(run_of("a" * 16)), side(run_of("b" * 16)))  # steps of 1,000 ns
+    found = compare(side(run_of("a" * 16)), side(run_of("b" * 16)))  # Steps of 1,000 ns.
     large, small, steady = match(100, 300), match(5, 5.9), match(500, 504)
     assert changes.moved((large, small, steady), found) == (large,)
     assert changes.match_title((), "kernel") == "No kernel's time changed by as much as 0.10\u00a0% of the step"

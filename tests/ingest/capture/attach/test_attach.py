@@ -29,7 +29,7 @@ from sawtooth.ingest.capture.command.settings import FOLDER
 from tests.support.launches import WITHOUT_COMPILER
 from tests.support.remote_execution import BySignal
 
-EXIT_CODE = 3  # of each rank
+EXIT_CODE = 3  # Exit code of each rank.
 SIGNAL_HANDLER = """
 import os, signal, sys
 def execute(*_):

@@ -51,7 +51,7 @@ def test_a_hook_without_renewal_ends_itself(tmp_path: Path) -> None:
             optimizer.step()
         assert attached.is_over and torch.nn.Module.eval is evaluate and os._exit is leave
         (marks,) = folder.glob("marks-*.jsonl")
-        assert len(marks_in(marks.read_bytes())) == 2  # no step before all ranks begin, and none after the end
+        assert len(marks_in(marks.read_bytes())) == 2  # No step before all ranks begin, and none after the end.
     finally:
         attached.remove()
     assert not optimizers._global_optimizer_post_hooks
@@ -163,7 +163,7 @@ def test_hooks_of_an_optimizer_are_not_changed_during_iteration() -> None:
     optimizer = torch.optim.LBFGS([parameter])
 
     def closure() -> Any:
-        answers.append(answer_request({"do": "detach"}))  # within the step, where no hook runs
+        answers.append(answer_request({"do": "detach"}))  # Within the step, where no hook runs.
         return (parameter * parameter).sum()
 
     handle = optimizer.register_step_post_hook(lambda *_: answers.append(answer_request({"do": "detach"})))

@@ -156,13 +156,13 @@ def test_an_optimizer_that_steps_twice_defines_the_loop(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = torch.autograd._engine_run_backward
     with detector_in(tmp_path):
-        update_by_hand(model)  # such as a search for a learning rate
+        update_by_hand(model)  # Such as a search for a learning rate.
         assert [path.name for path in tmp_path.glob("marks-*.sign.jsonl")]
         for _ in range(STEPS):
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
-        assert torch.autograd._engine_run_backward is run  # no patch remains
+        assert torch.autograd._engine_run_backward is run  # No patch remains.
         call_model(model)  # an evaluation
     head, *marks = lines_of(tmp_path)
     assert "sign" not in head

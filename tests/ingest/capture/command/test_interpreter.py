@@ -54,10 +54,10 @@ def make_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakePythons
     ("ours", "first", "second", "chosen"),
     [
         ("torch vision", "torch vision", "", "ours"),
-        ("", "torch vision", "torch vision", "first"),  # a venv without PyTorch
-        ("torch", "torch vision", "", "first"),  # a venv without the script's other packages
+        ("", "torch vision", "torch vision", "first"),  # A venv without PyTorch.
+        ("torch", "torch vision", "", "first"),  # A venv without the script's other packages.
         ("torch", "torch", "", "ours"),  # If no Python has the packages, the script reports this.
-        ("", "", "", "first"),  # the Python that `python` would start
+        ("", "", "", "first"),  # The Python that `python` would start.
         ("", "torch", "torch vision", "second"),
     ],
 )

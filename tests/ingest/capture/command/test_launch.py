@@ -169,7 +169,7 @@ def test_a_python_without_torch_is_named_with_advice(tmp_path: Path) -> None:
     python.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho "ModuleNotFoundError: No module named \'torch\'" >&2\nexit 1\n')
     python.chmod(0o755)
     (tmp_path / "train.py").touch()
-    for sample in (False, True):  # with and without sampling of the GPU
+    for sample in (False, True):  # With and without sampling of the GPU.
         done = launch.run([str(python), str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=sample))
         assert (done.exit_code, done.bundle) == (1, None)
         assert done.at_end == [launch.NO_TORCH.format(python=python, command=tmp_path / "train.py")]

@@ -168,7 +168,7 @@ def test_an_invalid_step_rate_is_ignored(tmp_path: Path, content: str) -> None:
 
 
 def test_the_checksum_is_crc_32c() -> None:
-    assert crc32c(b"123456789") == 0xE3069283  # the polynomial's check value
+    assert crc32c(b"123456789") == 0xE3069283  # The polynomial's check value.
     assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720, B.4
 
 

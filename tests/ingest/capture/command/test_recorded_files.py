@@ -42,7 +42,7 @@ def test_a_run_is_named_after_its_output_file() -> None:
         ({"RANK": "1", "WORLD_SIZE": "2"}, "rank 1"),
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
         ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4"}, "task 3"),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # a batch script outside of srun
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "4"}, None),  # A batch script outside of srun.
         ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, "task 0"),
     ],
 )

@@ -163,7 +163,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.parametrize(("workers", "context"), [(2, "fork"), (0, None)])  # test_names.py tests spawn
+@pytest.mark.parametrize(("workers", "context"), [(2, "fork"), (0, None)])  # test_names.py tests spawn.
 def test_the_loader_s_processes_are_timed(tmp_path: Path, recorded_python: str, workers: int, context: str | None) -> None:
     (tmp_path / "train.py").write_text(LOADING.format(workers=workers, context=context))
     done = started("-o", "run.sawtooth", "--no-sample", "--no-profile", recorded_python, "train.py", cwd=tmp_path)

@@ -11,8 +11,8 @@ from tests.support.hooked_loop import HookedLoop
 @pytest.mark.parametrize(
     ("steps", "long_ms", "short_ms", "wanted_steps", "profiled_steps"),
     [
-        (8, 28.0, 3.0, 5, 16),  # two rounds of 49 ms each
-        (8, 1000.0, 50.0, 5, 8),  # one round of 1.35 s
+        (8, 28.0, 3.0, 5, 16),  # Two rounds of 49 ms each.
+        (8, 1000.0, 50.0, 5, 8),  # One round of 1.35 s.
         (8, 4000.0, 50.0, 5, 5),  # A round is too long for a trace.
         (8, 4000.0, 50.0, 9, 16),  # The user chose enough steps.
         (2, 60.0, 20.0, 5, 6),

@@ -39,7 +39,7 @@ def test_a_profile_ends_with_the_optimizer_that_began_it(tmp_path: Path) -> None
     loop = HookedLoop(tmp_path)
     loop.run(22, 50, "critic")
     for _ in range(5):
-        loop.run(1, 50, "actor")  # defines the steps from its second step on
+        loop.run(1, 50, "actor")  # Defines the steps from its second step on.
         loop.run(2, 50, "critic")
     assert loop.profiled[0] == ("start", MIN_STEPS_BEFORE_PROFILE)
     assert loop.profiled[1][0] == "stop" and loop.profiled[1][1] <= MIN_STEPS_BEFORE_PROFILE + 8

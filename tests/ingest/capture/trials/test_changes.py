@@ -138,7 +138,7 @@ def test_a_loader_without_workers_proves_that_it_pins(gpu: bool, tmp_path: Path,
     notes = Notes(lambda: tmp_path / "notes.json")
     state = TrialState(TrialSettings("", {"pin-memory": {}}), notes, files.Guard(TrialSettings(""), notes))
     for owner in (dataloader.DataLoader, dataloader._BaseDataLoaderIter, dataloader._MultiProcessingDataLoaderIter):
-        monkeypatch.setattr(owner, "__init__", owner.__init__)  # to restore it after the patch
+        monkeypatch.setattr(owner, "__init__", owner.__init__)  # monkeypatch restores it after the patch.
     loader.PATCHES["torch.utils.data.dataloader"](dataloader, state)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: gpu)
     iter(dataloader.DataLoader([1, 2]))
@@ -157,7 +157,7 @@ class _Layer(torch.nn.Module):
 
 def test_a_container_of_layers_is_compiled_as_one_graph(tmp_path: Path) -> None:
     torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()  # other tests in this process compile too
+    torch._dynamo.utils.counters.clear()  # Other tests in this process compile too.
     settings = TrialSettings(str(tmp_path), {"compile": {"backend": "eager"}}, guards=False)
     state = TrialState(
         settings, Notes(lambda: tmp_path / "notes.json"), files.Guard(settings, Notes(lambda: tmp_path / "n.json"))

@@ -78,7 +78,7 @@ def test_graph_kernels_are_checked_on_their_real_streams() -> None:
     trace = matmul_loop(8)
     for event in [e for e in trace.events if e["cat"] == "kernel"][::2]:
         event["args"] |= {"original_stream": 7, "stream": 1_000_000 + event["args"]["correlation"]}
-        event["dur"] += 130  # ends after the next addition on stream 7 begins
+        event["dur"] += 130  # Ends after the next addition on stream 7 begins.
     diagnostics = {diagnostic.key: diagnostic.count for diagnostic in result_of(trace).diagnostics}
     assert diagnostics["overrun"] == 8
 
@@ -103,5 +103,5 @@ def test_counters_are_telemetry_on_the_traces_clock(tmp_path, sampled: bool) -> 
         rows = recording.rows("SELECT device, time_ns, power_w, clock_sm_mhz, sm_active_pct FROM samples ORDER BY time_ns")
         notes = dict(recording.rows("SELECT key, count FROM diagnostics"))
     assert rows[3] == (0, BASE_NS + 6_000_000, 403.0, 1500.0, 70.0 if sampled else None) and len(rows) == 20
-    assert notes["not_stored_ph_C"] == 20  # the fan's counters
+    assert notes["not_stored_ph_C"] == 20  # The fan's counters.
     assert notes.get("pm_sampling") == (20 if sampled else None)

@@ -62,7 +62,7 @@ def tables(tmp_path, events, workers, disturb=None):
 def test_several_workers_give_the_same_result_as_one_process(tmp_path, events, workers):
     one_process, _ = tables(tmp_path, events, 0)
     assert tables(tmp_path, events, workers)[0] == one_process
-    assert len(one_process[0]) == 3 * 400  # operators and annotations: three per step
+    assert len(one_process[0]) == 3 * 400  # Operators and annotations: three per step.
 
 
 def kill(reading):
