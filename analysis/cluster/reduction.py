@@ -242,8 +242,8 @@ def _notes(tables: JobTables) -> list[str]:
             "Map the missing traces into the same place. Then run reduce again.",
         ]
     if tables.unused_traces:
-        notes.append(f"{tables.unused_traces:,} traces are not used, because they are copies, or their rank has a later trace.")
+        notes.append(f"Traces that are copies, or whose rank has a later trace, and so are not used: {tables.unused_traces:,}.")
     if refused := tables.refused:
         name = refused[0].source.rpartition("/")[2]
-        notes.append(f"{len(refused):,} files could not be read. The first is {name}: {refused[0].why}")
+        notes.append(f"Files that could not be read: {len(refused):,}. The first is {name}: {refused[0].why}")
     return notes

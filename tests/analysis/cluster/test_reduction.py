@@ -150,7 +150,7 @@ def test_a_rank_with_two_traces_counts_once(tmp_path: Path) -> None:
     summarise(source, str(tmp_path / "summaries"))
     overview = reduced(tmp_path)
     assert overview.ranks["rank"].tolist() == list(range(8))
-    assert [note for note in overview.notes if "not counted: 1." in note]
+    assert [note for note in overview.notes if "not used: 1." in note]
     assert ([late.ranks for late in overview.stragglers], overview.unmatched) == ([(3,)], 0), "its calls count once"
 
 
