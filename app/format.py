@@ -166,7 +166,7 @@ def speedup(value: float) -> str:
     return factor(value) if value >= SHOWN_AS_FACTOR else signed(share(1 / value - 1), 1 / value - 1)
 
 
-MIN_MS = 0.1  # Ms: a shorter time is shown in µs, even next to a time in ms.
+MIN_MS = 0.01  # Ms: a shorter time is shown in µs, even next to a time in ms.
 
 
 def part_ms(whole_ms: float, ms: float) -> str:

@@ -14,12 +14,11 @@ from sawtooth.analysis import reading_order
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Staircase, StairStep
-from sawtooth.analysis.telemetry import series
 from sawtooth.app import format as fmt
 from sawtooth.app import templates
 from sawtooth.app.page import current_result, frame, panorama
 from sawtooth.app.page.address import OPEN
-from sawtooth.app.page.parts import findings, telemetry_strip
+from sawtooth.app.page.parts import findings
 from sawtooth.app.theme import GOOD
 from sawtooth.app.words import headline
 from sawtooth.app.words import staircase as words
@@ -54,7 +53,7 @@ def show(result: RunResult, stairs: Staircase | None) -> bool:
 
 def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
     """Return the component's data."""
-    entered = CostFacts(_number_entered(STEPS), _price(result), _waiting_w(result))
+    entered = CostFacts(_number_entered(STEPS), _price(result))
     stairs = stairs or _recorded(result)
     drawn = words.picture(result, stairs, entered, _measured(result, stairs))
     by_rule = {finding.rule: finding for finding in result.findings}
@@ -125,19 +124,14 @@ def _price(result: RunResult) -> float | None:
     return _number_entered(PRICE) or result.manifest.facts.price_per_gpu_hour
 
 
-def _waiting_w(result: RunResult) -> float | None:
-    """Return the GPU's power in W while it waits (5th percentile); None if power was not sampled."""
-    telemetry = telemetry_strip.telemetry_of(result, result.lead.device if result.lead else None)
-    if telemetry is None or not telemetry.has("power_w"):
-        return None
-    return series.facts(telemetry, "power_w").get("p5")
-
-
 def questions() -> None:
     """Ask for facts that only the viewer knows: the remaining steps and the price of a GPU-hour."""
-    with st.expander("Your steps to go and price of a GPU-hour", icon=":material/tune:"), st.grid(min_column_width=240):
+    with (
+        st.expander("Your cost: price of a GPU-hour, steps to train", icon=":material/payments:"),
+        st.grid(min_column_width=240),
+    ):
         st.number_input(
-            "Steps to go", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="the steps of one day"
+            "Steps to train", value=None, min_value=0, key=STEPS, bind="query-params", placeholder="the steps of one day"
         )
         st.number_input("Price of a GPU-hour", value=None, min_value=0.0, key=PRICE, bind="query-params", placeholder="not set")
 

@@ -172,7 +172,7 @@ def _poster(result: RunResult) -> Markup | None:
         return Markup(_POSTER.step(before, None, None, bars, small, f"A step takes {before.text}.", facts))
     after, speedup = savings.after(forecast, change[0] if change else None), fmt.speedup(forecast.speedup)
     price = result.manifest.facts.price_per_gpu_hour
-    facts += savings.lines(forecast, change[0] if change else None, steps=None, price_per_gpu_hour=price, waiting_w=None)
+    facts += savings.lines(forecast, change[0] if change else None, steps=None, price_per_gpu_hour=price)
     alt = f"A step takes {before.text}, after the change {after.text}, {speedup}."
     return Markup(_POSTER.step(before, after, speedup, bars, small, alt, facts))
 

@@ -45,10 +45,10 @@ def main() -> None:
         cards.caution(fmt.clean(result.manifest.failure))
     attach_telemetry.offer_telemetry(result.manifest)
     with st.container(gap="xsmall"):
+        if depends_on_viewer:  # Directly below the training time that these numbers change.
+            staircase.questions()
         _findings(result, stairs)
         _why(result, stairs)
-        if depends_on_viewer:
-            staircase.questions()
     findings.limits(result)
     if result.lead is None:
         findings.notes(result)

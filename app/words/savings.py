@@ -1,11 +1,10 @@
-"""A step now and after a change with ranges, and the savings: training time, energy and money."""
+"""A step now and after a change with ranges, and the savings: training time and money."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from sawtooth.analysis.combined_changes import CombinedPrediction
@@ -134,10 +133,8 @@ def _hours_between(before_h: float, low_h: float, high_h: float) -> str:
     return f"{_hours(before_h)} → {high if low == high else f'{low} to {high}'}\u00a0h"
 
 
-def _saving_in_words(
-    forecast: CombinedPrediction, change: Finding | None, per_ms: float, text: Callable[[float], str], unit: str = ""
-) -> str:
-    """Return the range of a saving, such as "2.1 to 2.3 kWh".
+def _saving_in_words(forecast: CombinedPrediction, change: Finding | None, per_ms: float, text: Callable[[float], str]) -> str:
+    """Return the range of a saving, such as "$ 480.00 to $ 537.60".
 
     ``per_ms`` is the saving for each saved ms of the step.
     """
@@ -147,10 +144,10 @@ def _saving_in_words(
         for after_ms in (low_ms, forecast.after_ms, high_ms)
     )
     if maximum is None or (high_ms is not None and minimum == maximum):
-        return f"≈\u00a0{likely}{unit}"
+        return f"≈\u00a0{likely}"
     if minimum is None or (high_ms or 0.0) >= forecast.before_ms:
-        return f"up to {maximum}{unit}"
-    return f"{minimum} to {maximum}{unit}"
+        return f"up to {maximum}"
+    return f"{minimum} to {maximum}"
 
 
 def lines(
@@ -159,14 +156,12 @@ def lines(
     *,
     steps: float | None,
     price_per_gpu_hour: float | None,
-    waiting_w: float | None,
     about: str = "",
 ) -> list[tuple[str, str]]:
-    """Return label and value of what ``forecast`` saves: time, MFU, energy, money.
+    """Return label and value of what ``forecast`` saves: time, MFU, money.
 
     ``change`` is None for several changes. ``steps`` are the remaining steps; None means the steps of 24 hours today.
-    ``waiting_w`` is the GPU's power in W while it waits, because most of the saved time is waiting. Without
-    ``price_per_gpu_hour``, there is no row for money. ``about`` is ≈ if the step time now is estimated.
+    Without ``price_per_gpu_hour``, there is no row for money. ``about`` is ≈ if the step time now is estimated.
     """
     before_h, after_h = forecast.hours_of(steps or MS_PER_DAY / forecast.before_ms)
     low_ms, high_ms = _range(forecast, change)
@@ -182,10 +177,6 @@ def lines(
         return rows
     per = "" if steps else " per day"
     gpu_h_per_ms = saved_gpu_h / (forecast.before_ms - forecast.after_ms)
-    if waiting_w:
-        kwh_per_ms = gpu_h_per_ms * waiting_w / 1000
-        energy = _saving_in_words(forecast, change, kwh_per_ms, partial(fmt.number, significant=2), "\u00a0kWh")
-        rows.append((f"energy saved{per}, at idle power", energy))
     if price_per_gpu_hour:
         gpus = f" on {forecast.gpus} GPUs" if forecast.gpus > 1 else ""
         rows.append((f"saved{per}{gpus}", _saving_in_words(forecast, change, gpu_h_per_ms * price_per_gpu_hour, fmt.money)))

@@ -188,7 +188,9 @@ def picture(
         "first": first,
         "complete": stairs.complete,
         "interval": PREDICTED_INTERVAL,
-        "busy": [fmt.duration_ms(now.works_ms), fmt.duration_ms(now.waits_ms), now.main_wait] if now is not None else [],
+        "busy": [fmt.part_ms(now.step_ms, now.works_ms), fmt.part_ms(now.step_ms, now.waits_ms), now.main_wait]
+        if now is not None
+        else [],
         "bars": True,
         "measured": [
             {

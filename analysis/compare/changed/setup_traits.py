@@ -137,7 +137,7 @@ def traits_of(run: RunResult, recording: Recording | None, read_back: ReadBack |
 def _reads(read_back: ReadBack) -> Trait:
     return Trait(
         "reads",
-        "GPU values copied to the host",
+        "Reads of GPU values",
         str(read_back),
         ("host_sync", "blocking_copy"),
         kind="in most steps" if read_back.often else "now and then, or never",
@@ -154,7 +154,7 @@ def _of_trace(recording: Recording, run: RunResult) -> Iterator[Trait]:
         elif value is not None:
             yield Trait(choice.key, choice.what, value, choice.explains)
     if run.lead is not None and (dtype := _dtype(recording, run.lead.device)):
-        yield Trait("dtype", "Products are computed in", dtype, COMPUTE)
+        yield Trait("dtype", "Compute dtype", dtype, COMPUTE)
     if run.lead is not None and (reduced := gradient_sync(recording, run.lead)):
         yield Trait("gradient_sync", "Gradients are reduced", reduced, (*COMMUNICATION, *LAUNCHES))
     if run.communication is not None and (schedule := run.communication.schedule) is not None:

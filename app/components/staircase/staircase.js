@@ -19,9 +19,9 @@ function drawn(tag, attributes) {
   return made;
 }
 
-// Returns a duration with 2 to 3 significant digits and a unit, like app/format.py; with a step, in the unit of the step, like in_unit_of.
+// Returns a duration with 2 to 3 significant digits and a unit, like app/format.py; with a step, in the unit of the step, like part_ms.
 function duration(ms, step) {
-  if (ms >= 0.1 && ms < 0.9995 && step >= 0.9995 && step < 999.5) return `${ms.toPrecision(2)}\u00a0ms`;
+  if (ms >= 0.01 && ms < 0.9995 && step >= 0.9995 && step < 999.5) return `${ms.toPrecision(2)}\u00a0ms`;
   const [value, unit] = ms < 0.9995 ? [ms * 1000, "µs"] : ms < 999.5 ? [ms, "ms"] : [ms / 1000, "s"];
   return `${value >= 99.95 ? Math.round(value) : value.toPrecision(3)}\u00a0${unit}`;
 }

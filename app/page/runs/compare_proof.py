@@ -27,7 +27,8 @@ def head(comparison: Comparison, about: str) -> None:
     below = words.below(comparison, interval=not intervals.ratios(comparison), reason=not title_words.explains(comparison))
     lines = [about] if about else []
     if shown is not None:
-        once = setup_changes.explanation(comparison) if _is_in_title(comparison) else ""
+        named = title_words.named_setting(comparison)
+        once = setup_changes.explanation(named, comparison) if named is not None else ""
         cards.answer(shown.pieces, " ".join(filter(None, ("" if words.only_confidence(below) else below, once))))
     else:
         head, rest = split(words.headline(comparison))
@@ -69,25 +70,22 @@ def causes(comparison: Comparison) -> None:
 
 
 def changed(comparison: Comparison) -> None:
-    """Show each change of the setup, old and new, with its share of the difference."""
-    rows = [] if _is_in_title(comparison) else setup_changes.rows(comparison)
+    """Show each change that the title does not show: old, new, and its share of the difference."""
+    named = title_words.named_setting(comparison)
+    rows = setup_changes.rows(comparison, named)
     lines = [line for line in (setup_changes.why_none(comparison),) if line]
     if not intervals.ratios(comparison):  # Otherwise the prediction is below the axis.
         lines += [line for line in (setup_changes.tested_prediction(comparison),) if line]
     with st.container(gap="xxsmall"):
         if rows:
-            st.html(_CARDS.changes([_line(row) for row in rows[:MAX_SHOWN_CHANGES]], setup_changes.TITLE))
-        if more := setup_changes.sentences(comparison)[MAX_SHOWN_CHANGES:]:
+            caption = setup_changes.TITLE if named is None else setup_changes.OTHERS
+            st.html(_CARDS.changes([_line(row) for row in rows[:MAX_SHOWN_CHANGES]], caption))
+        if more := setup_changes.sentences(comparison, named)[MAX_SHOWN_CHANGES:]:
             with st.popover(f"{len(more)} more", type="tertiary"):
                 for sentence in more:
                     cards.text(sentence)
         for line in lines:
             cards.text(line)
-
-
-def _is_in_title(comparison: Comparison) -> bool:
-    """Return whether the page's title contains the only change, with both values."""
-    return title_words.names_setting(comparison) and len(setup_changes.rows(comparison)) == 1
 
 
 def _line(row: ComparisonRow) -> tuple[str, str, str, str]:

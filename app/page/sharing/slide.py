@@ -49,7 +49,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         for number, finding in findings.advised_findings(result)[:MAX_LINES]
     ]
     facts = (
-        savings.lines(forecast, reading_order.lead_finding(result), steps=None, price_per_gpu_hour=None, waiting_w=None)
+        savings.lines(forecast, reading_order.lead_finding(result), steps=None, price_per_gpu_hour=None)
         if forecast is not None
         else []
     )

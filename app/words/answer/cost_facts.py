@@ -1,4 +1,4 @@
-"""The facts below the plan chart: training time, MFU, energy and money, now and after the changes."""
+"""The facts below the plan chart: training time, MFU and money, now and after the changes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from sawtooth.app.words.answer.title import chosen
 
 @dataclass(frozen=True)
 class CostFacts:
-    """Facts for costs: remaining steps, price of a GPU-hour, and the GPU's power in W while it waits."""
+    """Facts for costs: remaining steps and price of a GPU-hour."""
 
     steps: float | None = None
     price: float | None = None
-    waiting_w: float | None = None
 
 
 def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: CostFacts) -> list[tuple[str, str]]:
@@ -40,7 +39,6 @@ def facts(result: RunResult, stairs: Staircase, choice: int, cost_facts: CostFac
         None,
         steps=cost_facts.steps,
         price_per_gpu_hour=cost_facts.price,
-        waiting_w=cost_facts.waiting_w,
         about=headline.about_now(result),
     )
     return _named(host_words.facts(result, forecast) + saved)

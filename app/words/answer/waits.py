@@ -7,7 +7,7 @@ from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import StairStep
 from sawtooth.app.words.answer.step import MAX_NAMED, MIN_EXPLAINED_SHARE, MIN_WAIT_SHARE, answer_of, avoided_ms
 
-MIN_ALSO = 0.01  # Share of the gain. Shorter waits are within the rounding of a replay.
+MIN_ALSO = 0.1  # Share of the gain. Shorter waits do not help to understand the gain.
 
 Shortened = tuple[float, float, str, str | None]  # Ms now, ms saved, owner, cause.
 
@@ -59,4 +59,4 @@ def also_removed(finding: Finding, result: RunResult, now: StairStep, after: Sta
     if not others or answer is None:
         return ""
     longest = sorted(others, key=lambda wait: -wait[1])[:MAX_NAMED]
-    return f"It also removes waits of {answer.waits_in_words([(owner, cause, ms if saved >= MIN_EXPLAINED_SHARE * ms else saved) for ms, saved, owner, cause in longest])}."
+    return f"The change also removes waits of {answer.waits_in_words([(owner, cause, ms if saved >= MIN_EXPLAINED_SHARE * ms else saved) for ms, saved, owner, cause in longest])}."

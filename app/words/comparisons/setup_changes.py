@@ -22,9 +22,9 @@ from sawtooth.app.words.comparisons.row import ComparisonRow
 from sawtooth.app.words.headline import action, first_change
 
 COLUMNS = ("What was changed", "A", "B", "Explains")
-TITLE = "What was changed"
+TITLE, OTHERS = "What was changed", "Also changed"
 VALUE_LENGTH = 40  # Longer values of settings are cut to this many characters.
-MIN_PART_SHARE = 0.1  # Share of the gain. A smaller share is not stated.
+MIN_PART_SHARE = 0.1  # Share of the gain, or of the largest part. A smaller share is not stated.
 MAX_AT_LEAST_SHARE = 0.95  # Share of the gain. A larger share is stated without "at least".
 MIN_EXPLAINED_SHARE = 0.5  # Share of a prediction's error. A part of the step with less does not explain the error.
 MAX_PARTS = 2  # Parts of the step that a line names.
@@ -34,22 +34,27 @@ NONE_PROFILED = "none in the profiled steps"
 NOT_RECORDED = "not recorded"  # For a side without a profile, because its step cannot be divided.
 
 
-def rows(comparison: Comparison) -> list[ComparisonRow]:
-    """Return each difference with its values and its effect on the step; the largest effect comes first."""
+def rows(comparison: Comparison, without: SetupDifference | None = None) -> list[ComparisonRow]:
+    """Return each difference with its values and its effect on the step; the largest effect comes first.
+
+    ``without`` is a difference that the page shows elsewhere.
+    """
     lines = []
     for effect in comparison.effects:
         for index, difference in enumerate(effect.differences):
+            if difference is without:
+                continue
             effect_text = _effect_in_words(effect, comparison) if index == 0 else "part of the same change"
             lines.append(ComparisonRow(*_topic_and_values(difference, comparison.b), effect_text))
     return lines
 
 
-def sentences(comparison: Comparison) -> list[str]:
+def sentences(comparison: Comparison, without: SetupDifference | None = None) -> list[str]:
     """Return ``rows`` as sentences.
 
     An example is "Batches are loaded: in the training process → in worker processes (98 % of the gain: …)".
     """
-    return [f"{topic}: {a} → {b}{f' ({effect})' if effect else ''}" for topic, a, b, effect in rows(comparison)]
+    return [f"{topic}: {a} → {b}{f' ({effect})' if effect else ''}" for topic, a, b, effect in rows(comparison, without)]
 
 
 def why_none(comparison: Comparison) -> str | None:
@@ -100,8 +105,12 @@ def _effect_in_words(effect: Effect, comparison: Comparison) -> str:
             return ""
         return "; ".join(filter(None, ("the only setting recorded in both that differs", intervals.other_work(comparison))))
     bars = [WaterfallBar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:MAX_PARTS]]
+    bars = [bar for bar in bars if abs(bar.change_ms) >= MIN_PART_SHARE * abs(bars[0].change_ms)]
     missing_a, missing_b = _missing_part(comparison, "a"), _missing_part(comparison, "b")
-    parts = ", ".join(f"{bar.label} {_ms(bar, bar.ms_a, missing_a)} → {_ms(bar, bar.ms_b, missing_b)}" for bar in bars)
+    whole_ms = max(comparison.best.a or 0.0, comparison.best.b or 0.0)
+    parts = ", ".join(
+        f"{bar.label} {_ms(bar, bar.ms_a, missing_a, whole_ms)} → {_ms(bar, bar.ms_b, missing_b, whole_ms)}" for bar in bars
+    )
     if NOT_RECORDED in parts:  # The share of a part that is unknown on one side is unknown.
         return parts
     at_least = "at least " if is_alone and effect.share < MAX_AT_LEAST_SHARE else ""
@@ -122,9 +131,9 @@ def _missing_part(comparison: Comparison, side: Literal["a", "b"]) -> str:
     return NONE_PROFILED if outside_ms > MIN_MENTIONED_SHARE * total_ms else "none"
 
 
-def _ms(bar: WaterfallBar, ms: float, missing: str) -> str:
+def _ms(bar: WaterfallBar, ms: float, missing: str, whole_ms: float) -> str:
     if ms:
-        return fmt.duration_ms(ms)
+        return fmt.part_ms(whole_ms, ms)
     return "none" if missing == NONE_PROFILED and bar.owner not in LOST_OWNERS else missing
 
 
@@ -221,16 +230,19 @@ def _untested_advice(comparison: Comparison) -> str | None:
     )
 
 
-def explanation(comparison: Comparison) -> str:
-    """Return what the only difference explains, as a sentence.
-
-    It is "" if there are several differences, or if the only one explains nothing.
-    """
-    effects = [row.change.replace(" → ", "\u00a0→\u00a0") for row in rows(comparison)]
-    if len(effects) != 1 or not effects[0]:
+def explanation(difference: SetupDifference, comparison: Comparison) -> str:
+    """Return what ``difference`` explains, as a sentence; "" if it explains nothing."""
+    effects = [_effect_in_words(each, comparison) for each in comparison.effects if difference in each.differences]
+    effect = "".join(effects[:1]).replace(" → ", "\u00a0→\u00a0")
+    if not effect:
         return ""
-    is_share = " of the gain" in effects[0] or " of the loss" in effects[0]
-    return f"This explains {effects[0]}." if is_share else f"{effects[0][0].upper()}{effects[0][1:]}."
+    is_share = " of the gain" in effect or " of the loss" in effect
+    values = "\u00a0→\u00a0".join(fmt.clean(value or "", VALUE_LENGTH) for value in (difference.a, difference.b))
+    return (
+        f"{'This' if len(comparison.effects) == 1 else values} explains {effect}."
+        if is_share
+        else f"{effect[0].upper()}{effect[1:]}."
+    )
 
 
 def next_change(comparison: Comparison) -> str | None:

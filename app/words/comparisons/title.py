@@ -25,15 +25,20 @@ class ComparisonTitle:
     after: str
     factor: str
     is_slower: bool = False
+    others: str = ""  # The number of other settings that differ, such as "and 1 more".
+    subject: str = ""  # The cause without its values, for a headline without room for them.
 
     @property
     def pieces(self) -> list[tuple[str, str]]:
         """The pieces of the headline, each with its kind."""
         times = f"{self.before} → "
-        per_step = " per step" if words(f"{self.cause} {times} {self.after} per step") < MAX_WORDS else ""
+        named = f"{self.cause} {self.others}".strip()
+        per_step = " per step" if words(f"{named} {times} {self.after} per step") < MAX_WORDS else ""
         room = MAX_WORDS - words(f"{times} {self.after}{per_step}") - 1  # The factor is one word.
+        fitting = (cause for cause in (named, self.cause) if words(cause) <= room)
+        cause = next(fitting, shortened(self.subject or self.cause, room))
         return [
-            ("text", f"{shortened(self.cause, room)}: {times}"),
+            ("text", f"{cause}: {times}"),
             ("worse" if self.is_slower else "then", self.after),
             ("text", f"{per_step} "),
             ("slower" if self.is_slower else "badge", self.factor),
@@ -42,7 +47,8 @@ class ComparisonTitle:
     @property
     def text(self) -> str:
         """The title as one text."""
-        return f"{self.cause}: {self.before} → {self.after} per step, {self.factor}"
+        cause = f"{self.cause} {self.others}".strip()
+        return f"{cause}: {self.before} → {self.after} per step, {self.factor}"
 
 
 def title(comparison: Comparison) -> ComparisonTitle | None:
@@ -51,12 +57,16 @@ def title(comparison: Comparison) -> ComparisonTitle | None:
     of_one_run = profiles_of_one_run.step_names(comparison) is not None
     if not factor or best.a is None or best.b is None or of_one_run:
         return None
-    cause = _setting(comparison) or _part(comparison)
-    if not cause:
+    setting = main_setting(comparison)
+    subject, values = _in_words(setting) if setting is not None else _part(comparison)
+    if not subject:
         return None
     unsure_a, unsure_b = comparison_words.both_about(comparison)
     before, _, after = fmt.step_change(best.a, best.b, about=unsure_a, after_about=unsure_b).partition(" → ")
-    return ComparisonTitle(cause, before, after, factor, comparison.verdict.answer == "slower")
+    differing = [each for _, each in _settings(comparison) if each is not setting and not each.argument]
+    others = f"and {len(differing)} more" if differing and setting is not None else ""
+    is_slower = comparison.verdict.answer == "slower"
+    return ComparisonTitle(f"{subject} {values}", before, after, factor, is_slower, others, subject)
 
 
 def explains(comparison: Comparison) -> bool:
@@ -64,21 +74,29 @@ def explains(comparison: Comparison) -> bool:
     return any(effect.share for effect in comparison.effects)
 
 
-def names_setting(comparison: Comparison) -> bool:
-    """Return whether the title contains the changed setting with both values."""
-    return bool(_setting(comparison))
+def named_setting(comparison: Comparison) -> SetupDifference | None:
+    """Return the setting whose two values the title contains; None if it contains none."""
+    setting, shown = main_setting(comparison), title(comparison)
+    return setting if shown is not None and any(shown.cause in piece for _, piece in shown.pieces) else None
 
 
-def _setting(comparison: Comparison) -> str:
-    """Return the setting that was changed, with both values; "" if it is not known."""
-    made = [(effect, difference) for effect in comparison.effects if (difference := _made(effect)) is not None]
+def main_setting(comparison: Comparison) -> SetupDifference | None:
+    """Return the setting that explains most of the change; None if none explains enough."""
+    made = _settings(comparison)
     main = max(made, key=lambda each: each[0].share or 0.0, default=None)
     if main is None or not ((main[0].share or 0.0) >= MIN_MAIN_SHARE or len(made) == 1):
-        return ""
-    others = len([each for each in made if each is not main and not each[1].argument])
-    more = f" and {others} more" if others else ""
-    a, b = (fmt.clean(value or "", MAX_VALUE_CHARACTERS) for value in (main[1].a, main[1].b))
-    return f"{fmt.clean(main[1].what, MAX_VALUE_CHARACTERS)} {a} → {b}{more}"
+        return None
+    return main[1]
+
+
+def _settings(comparison: Comparison) -> list[tuple[Effect, SetupDifference]]:
+    return [(effect, difference) for effect in comparison.effects if (difference := _made(effect)) is not None]
+
+
+def _in_words(setting: SetupDifference) -> tuple[str, str]:
+    """Return a setting's name and its two values."""
+    a, b = (fmt.clean(value or "", MAX_VALUE_CHARACTERS) for value in (setting.a, setting.b))
+    return fmt.clean(setting.what, MAX_VALUE_CHARACTERS), f"{a} → {b}"
 
 
 def _made(effect: Effect) -> SetupDifference | None:
@@ -87,12 +105,12 @@ def _made(effect: Effect) -> SetupDifference | None:
     return made[0] if made else None
 
 
-def _part(comparison: Comparison) -> str:
-    """Return the part of the step that changed most, with both times; "" if the steps cannot be divided."""
+def _part(comparison: Comparison) -> tuple[str, str]:
+    """Return the part of the step that changed most, and both times; two "" if they are not known."""
     largest = comparison_words.largest_change(comparison)
     if largest is None:
-        return ""
+        return "", ""
     whole = max(comparison.best.a or 0.0, comparison.best.b or 0.0)
     a, b = (fmt.part_ms(whole, ms) if ms else "none" for ms in (largest.ms_a, largest.ms_b))
     label = largest.label_in_sentence
-    return f"{label[0].upper()}{label[1:]} {a} → {b}"
+    return f"{label[0].upper()}{label[1:]}", f"{a} → {b}"

@@ -42,7 +42,7 @@ def run(
 def of(*runs, dtype: str = "bf16") -> Side:
     steps = [(r.lead.best.ms, r.manifest.id) for r in runs]
     measured = tuple(MeasuredSteps((), ms, "user", (name,), low_ms=0.99 * ms, high_ms=1.01 * ms) for ms, name in steps)
-    return replace(side(*runs), measured=measured, traits=(Trait("dtype", "Products are computed in", dtype),))
+    return replace(side(*runs), measured=measured, traits=(Trait("dtype", "Compute dtype", dtype),))
 
 
 SHORT, LONG = BUSY_HOST

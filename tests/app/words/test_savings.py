@@ -1,6 +1,6 @@
 """Tests of the text of a change: step time before and after with ranges, and savings.
 
-The savings are time, energy and money.
+The savings are time and money.
 """
 
 from dataclasses import replace
@@ -24,45 +24,41 @@ def lines(
     forecast: CombinedPrediction,
     steps: float | None = None,
     price: float | None = None,
-    watt: float | None = None,
     change: Finding | None = None,
 ) -> dict[str, str]:
-    found = savings.lines(forecast, change, steps=steps, price_per_gpu_hour=price, waiting_w=watt)
+    found = savings.lines(forecast, change, steps=steps, price_per_gpu_hour=price)
     return {label.replace("\u00a0", " "): value.replace("\u00a0", " ") for label, value in found}
 
 
-def test_time_energy_and_money_of_a_day_of_training() -> None:
+def test_time_and_money_of_a_day_of_training() -> None:
     assert lines(TWELVE_TIMES) == {"a training that takes a day now": "24 → ≈ 2.00 h", "MFU": "0.50 % → ≈ 6.0 %"}
-    found = lines(TWELVE_TIMES, price=3.0, watt=100.0)
-    assert found["energy saved per day, at idle power"] == "≈ 18 kWh"
+    found = lines(TWELVE_TIMES, price=3.0)
     assert found["saved per day on 8 GPUs"] == "≈ $ 528.00"
 
 
 def test_savings_of_the_remaining_steps() -> None:
     found = lines(TWELVE_TIMES, steps=1e6, price=1.0)
     assert found["for 1.00 M steps"] == "86.7 → ≈ 7.22 h"
-    assert lines(TWELVE_TIMES, steps=1e6, watt=100.0)["energy saved, at idle power"] == "≈ 64 kWh"  # 635.6 GPU-hours at 100 W
     assert found["saved on 8 GPUs"] == "≈ $ 635.56"  # 8 × (86.667 − 7.222)
 
 
 def test_savings_have_the_range_of_the_gain() -> None:
     several = replace(TWELVE_TIMES, low_ms=20.8, high_ms=52.0)  # 14/15 and 5/6 of 192 GPU-hours are saved: 179.2 and 160.
-    found = lines(several, price=3.0, watt=100.0)
-    assert found["energy saved per day, at idle power"] == "16 to 18 kWh"
+    found = lines(several, price=3.0)
     assert found["saved per day on 8 GPUs"] == "$ 480.00 to $ 537.60"
     change = Finding(
         "a", "warning", "a", act("Do it."), "low", predicted_step_ms=26.0, predicted_low_ms=20.8, predicted_high_ms=52.0
     )
-    assert lines(TWELVE_TIMES, watt=100.0, change=change)["energy saved per day, at idle power"] == "16 to 18 kWh"
+    assert lines(TWELVE_TIMES, price=3.0, change=change)["saved per day on 8 GPUs"] == "$ 480.00 to $ 537.60"
     perhaps_nothing = replace(change, predicted_high_ms=330.0)  # The step may also become longer.
-    assert lines(TWELVE_TIMES, watt=100.0, change=perhaps_nothing)["energy saved per day, at idle power"] == "up to 18 kWh"
+    assert lines(TWELVE_TIMES, price=3.0, change=perhaps_nothing)["saved per day on 8 GPUs"] == "up to $ 537.60"
     open_ended = replace(change, predicted_high_ms=None)
-    assert lines(TWELVE_TIMES, watt=100.0, change=open_ended)["energy saved per day, at idle power"] == "up to 18 kWh"
+    assert lines(TWELVE_TIMES, price=3.0, change=open_ended)["saved per day on 8 GPUs"] == "up to $ 537.60"
 
 
 def test_a_slower_step_saves_nothing() -> None:
     slower = CombinedPrediction(before_ms=312.0, after_ms=325.0, mfu_before=None, gpus=1)
-    assert lines(slower, price=3.0, watt=100.0) == {"a training that takes a day now": "24 → ≈ 25.0 h"}
+    assert lines(slower, price=3.0) == {"a training that takes a day now": "24 → ≈ 25.0 h"}
 
 
 def test_savings_before_and_after_have_one_unit() -> None:

@@ -165,8 +165,8 @@ def test_a_larger_change_that_comes_later_has_a_reason() -> None:
 def test_a_headline_has_one_readable_unit() -> None:
     result, stairs = stairs_of((0.8, 0.6, 2.0))
     assert lines(stairs, 1, result)[0] == "Use the fused optimizer: 100 → ≈ 0.80 ms 120 × (50 to 170)"
-    result, stairs = stairs_of((0.04, 0.03, 0.05))
-    assert lines(stairs, 1, result)[0].startswith("Use the fused optimizer: 100 ms → ≈ 40.0 µs")
+    result, stairs = stairs_of((0.004, 0.003, 0.005))
+    assert lines(stairs, 1, result)[0].startswith("Use the fused optimizer: 100 ms → ≈ 4.00 µs")
 
 
 def test_an_interval_that_includes_the_current_step_is_an_upper_limit() -> None:

@@ -131,7 +131,7 @@ def recording(name: str) -> Side:
 
 @pytest.mark.slow
 def test_recorded_pairs_name_precision_batch_and_layout() -> None:
-    assert differing(compare(recording("gpt_fp32"), recording("gpt_tf32")))["Products are computed in"] == ("FP32", "TF32")
+    assert differing(compare(recording("gpt_fp32"), recording("gpt_tf32")))["Compute dtype"] == ("FP32", "TF32")
     assert differing(compare(recording("small_batch"), recording("gpt_small")))["Batch size of the inputs"] == ("2", "32")
     layouts = {pair.what: pair.a for pair in compare(recording("ddp_straggler"), recording("ddp_balanced")).conditions}
     assert (layouts["World size"], layouts["Parallel layout"]) == ("2", "data × 2")

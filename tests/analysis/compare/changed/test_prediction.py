@@ -108,10 +108,7 @@ def test_the_finding_with_the_largest_gain_is_tested_if_several_advise_one_chang
         findings=[promised("tf32-off", 60.0, "dtype TF32", "dtype bf16"), promised("fp32-products", 28.0, "dtype bf16")],
     )
     b = run_of("b" * 16, best_ms=26.0, source="user")
-    sides = [
-        replace(side(run), traits=(Trait("dtype", "Products are computed in", dtype),))
-        for run, dtype in ((a, "FP32"), (b, "bf16"))
-    ]
+    sides = [replace(side(run), traits=(Trait("dtype", "Compute dtype", dtype),)) for run, dtype in ((a, "FP32"), (b, "bf16"))]
     assert compare(*sides).prediction.predicted_ms == 28.0
 
 
@@ -151,11 +148,11 @@ def test_a_run_with_other_changes_does_not_test_the_prediction(tmp_path):
         run_of(best_ms=38.0, source="user", torch_version="2.8"),
         findings=[replace(promised("loader", 6.5, "loader"), predicted_low_ms=5.6, predicted_high_ms=8.7)],
     )
-    dtype = [(Trait("dtype", "Products are computed in", dtype),) for dtype in ("FP32", "bf16")]
+    dtype = [(Trait("dtype", "Compute dtype", dtype),) for dtype in ("FP32", "bf16")]
     for torch_version, computed, also_changed in (
         ("2.8", dtype[0], ()),
         ("2.9", dtype[0], ("PyTorch version",)),
-        ("2.8", dtype[1], ("Products are computed in",)),
+        ("2.8", dtype[1], ("Compute dtype",)),
     ):
         b = run_of("b" * 16, best_ms=20.0, source="user", torch_version=torch_version)
         before, after = with_loader(a, "in the training process"), with_loader(b, "in worker processes")

@@ -23,8 +23,8 @@ PAIRS = {
     ("channels_first", "channels_last"): "Memory layout of convolutions: channels first → channels_last",
     ("copy_pageable", "copy_pinned"): "Batches are copied from: pageable memory → pinned memory",
     ("mlp_eager", "mlp_graph"): "CUDA graphs: off → on",
-    ("gpt_fp32", "gpt_tf32"): "Products are computed in: FP32 → TF32",
-    ("gpt_reads", "gpt_no_reads"): "GPU values copied to the host: ",
+    ("gpt_fp32", "gpt_tf32"): "Compute dtype: FP32 → TF32",
+    ("gpt_reads", "gpt_no_reads"): "Reads of GPU values: ",
 }
 
 

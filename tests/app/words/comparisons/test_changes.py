@@ -206,7 +206,7 @@ def test_low_confidence_has_its_reason_and_a_missing_gpu_comes_first():
 
 
 def test_a_removed_part_is_none_and_a_narrow_interval_is_one_number():
-    assert setup_changes._ms(WaterfallBar("idle", "data_wait", 0.0, 1.0), 0.0, "none") == "none"
+    assert setup_changes._ms(WaterfallBar("idle", "data_wait", 0.0, 1.0), 0.0, "none", 1.0) == "none"
     assert fmt.span_ms(101.9, 102.1) == "102\u00a0ms"
 
 

@@ -61,16 +61,40 @@ def test_without_a_recorded_setting_the_title_names_the_part_of_the_step() -> No
     assert title.title(compared(100.0, 99.0)) is None, "the size of the change is not known"
 
 
-def test_below_the_title_is_what_its_only_change_explains() -> None:
+def test_below_the_title_is_what_its_setting_explains() -> None:
     workers = replace(
         effect("Loader workers", "1", "14", 1.0), parts=(RunRow("idle", "data_wait", Fraction(595), Fraction(0)),)
     )
     found = compared(776.0, 157.0, workers)
-    assert title.names_setting(found)
-    sentence = setup_changes.explanation(found).replace("\u00a0", " ")
+    named = title.named_setting(found)
+    assert named is not None
+    sentence = setup_changes.explanation(named, found).replace("\u00a0", " ")
     assert sentence.startswith("This explains 100 % of the gain: data loader 595 ms → none")
-    several = compared(776.0, 157.0, workers, effect("Optimizer", "foreach", "fused", None))
-    assert not setup_changes.explanation(several), "the page lists both"
+
+
+def test_the_list_of_changes_does_not_repeat_the_title() -> None:
+    """The line below the title has the share of its setting. The list has the other settings."""
+    workers = replace(
+        effect("Loader workers", "1", "14", 0.98), parts=(RunRow("idle", "data_wait", Fraction(595), Fraction(0)),)
+    )
+    found = compared(776.0, 157.0, workers, effect("Optimizer", "foreach", "fused", None))
+    named = title.named_setting(found)
+    assert named is not None and text(found).startswith("Loader workers 1 → 14 and 1 more: ")
+    assert setup_changes.explanation(named, found).replace("\u00a0", " ").startswith("1 → 14 explains 98 % of the gain: data")
+    assert [row[:3] for row in setup_changes.rows(found, named)] == [("Optimizer", "foreach", "fused")]
+    assert len(setup_changes.rows(found)) == 2
+
+
+def test_a_title_is_never_cut_inside_its_values() -> None:
+    """A setting with long values first loses the number of other settings, then its values."""
+    reads = effect("Reads of GPU values", "none", "64 per step", 0.9)  # 8 words, 2 times and a factor: 11 of 12.
+    assert text(compared(22.0, 32.3, reads)).startswith("Reads of GPU values none → 64 per step: ≈ 22.0 → 32.3 ms")
+    assert text(compared(22.0, 32.3, reads, effect("GPUs", "1", "2", None))).startswith(
+        "Reads of GPU values none → 64 per step: "
+    )
+    long = effect("Reads of GPU values", "on two of the five steps", "on all of them", 0.9)
+    found = compared(22.0, 32.3, long)
+    assert text(found).startswith("Reads of GPU values: ≈ 22.0 → 32.3 ms") and title.named_setting(found) is None
 
 
 @pytest.mark.parametrize("tag", ["workers", "num_workers"])
