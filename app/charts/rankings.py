@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
+from string import ascii_letters
 
 import numpy as np
 import pandas as pd
@@ -19,9 +20,9 @@ MAX_INTEGER_TICKS = 6  # Launches: with fewer, Plotly's own axis would have half
 NAME_LENGTH = 36  # Characters of a name that fit next to a bar at 800 px. Hover text and table have the full name.
 
 
-_FUNCTOR = re.compile(r"(\w*(?:Functor|_kernel_cuda|KernelImpl|_kernel_impl|OpMath|Op|Ops)(?:_\w+)?)\b(?!::)")
-
-
+_FUNCTOR = re.compile(r"(\w*(?:[Ff]unctor|_kernel_cuda|KernelImpl|_kernel_impl|OpMath|Op|Ops)(?:_\w+)?)\b(?!::)")
+# Functors that only pass their arguments to another functor, which says what the kernel does.
+_WRAPPERS = ("gpu_kernel_impl", "BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "ReduceOp")
 # Generic names in CUTLASS and CK, whose first template argument says what the kernel does.
 _GENERIC = ("Kernel", "Kernel2", "kernel", "device_kernel", "run")
 # The word for a kernel's work. It remains visible when the middle of a name is cut out.
@@ -53,10 +54,11 @@ def short_name(name: str, length: int = NAME_LENGTH) -> str:
     base = base.split("(", 1)[0].rsplit("::", 1)[-1].strip() or text
     if base in _GENERIC and (identifier := _IDENTIFIER.search(arguments)):
         return middle(identifier.group(0).rsplit("::", 1)[-1], length)
-    functor = _FUNCTOR.search(arguments)
-    if functor and functor.group(1) != base:
-        room = length - len(functor.group(1)) - 3
-        base = f"{_start(base, room)} · {functor.group(1)}" if room >= _RECOGNIZED else functor.group(1)
+    functors = [name for name in _FUNCTOR.findall(arguments) if name != base]
+    if functors:
+        functor = next((name for name in functors if not name.startswith(_WRAPPERS)), functors[0])
+        room = length - len(functor) - 3
+        base = f"{_start(base, room)} · {functor}" if room >= _RECOGNIZED else functor
     return middle(base, length)
 
 
@@ -67,7 +69,10 @@ def work_of(name: str) -> str:
 
 
 def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
-    """Return the short name of each kernel; equal short names end in the words that distinguish them."""
+    """Return the short name of each kernel; equal short names end in the words that distinguish them.
+
+    If these words have no room either, the names are numbered, so that no two kernels have the same name.
+    """
     short_names = {name: short_name(name, length) for name in names}
     times = Counter(short_names.values())
     by_start: dict[str, dict[str, list[str]]] = {}
@@ -81,6 +86,12 @@ def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]
             if words
         }
         short_names |= {name: f"{short_name(name, length - len(ending) - 3)} · {ending}" for name, ending in endings.items()}
+    seen: Counter[str] = Counter()
+    for name, text in short_names.items():
+        seen[text] += 1
+        if seen[text] > 1:
+            number = f" ({seen[text]})"
+            short_names[name] = f"{middle(text, length - len(number))}{number}"
     return [short_names[name] for name in names]
 
 
@@ -98,11 +109,19 @@ def _distinguishing_words(words: Mapping[str, Sequence[str]]) -> dict[str, list[
         first.setdefault(own[same] if same < len(own) else "", {})[name] = own[same + 1 :]
     if len(first) == 1:  # These names differ only in punctuation.
         return {name: [] for name in words}
+    shared = _shared_letters([word for word in first if word])
     return {
-        name: [word, *more] if word else more
+        name: [word[shared:], *more] if word else more
         for word, rest in first.items()
         for name, more in _distinguishing_words(rest).items()
     }
+
+
+def _shared_letters(words: Sequence[str]) -> int:
+    """Return how many letters all words begin with, such as 8 of "tilesize64" and "tilesize128"."""
+    starts = {word[: len(word) - len(word.lstrip(ascii_letters))] for word in words}
+    start = starts.pop()
+    return len(start) if not starts and len(words) > 1 and all(len(word) > len(start) for word in words) else 0
 
 
 def _start(name: str, length: int) -> str:

@@ -15,7 +15,6 @@ from sawtooth.app.charts import rankings
 from sawtooth.app.charts.base import Chart, LegendEntry, with_layout
 from sawtooth.app.theme import MUTED, OWNERS, PAGE, ink_on, mix
 
-MIN_DRAWN_SHARE = 0.003  # Share of all time: about 300 square pixels, enough for a pointer. Smaller tiles are added up.
 MAX_LABEL_CHARACTERS = 60  # Characters of a tile's name.
 FRAME_OPACITY = 0.16  # Share of the muted colour in the frame around the tiles of a group.
 HEIGHT_PX = 392  # Pixels: that of the table beside it.
@@ -23,9 +22,10 @@ TILES_PX = 340 * 300  # Square pixels of the tiles, about: the width follows the
 FONT = 11  # Pixels. A text without room is not shown.
 LETTER, LINE = 6.1, 14.3  # Pixels of a letter's width and a line's height.
 SEPARATOR = "\u241f"  # Between the names of an id. No name of a kernel or module contains this symbol.
-NARROW_RATIO = 0.8  # The width of a narrow tile, relative to that of a square of the same area.
+NARROW_RATIO = 0.7  # The width of a narrow tile, relative to that of a square of the same area.
 MIN_LETTERS = 10  # A narrower tile has only the word for its work, such as "dgrad": pieces of some letters cannot be read.
 ROOT = "all"
+REST = "others"  # The last name of the tile for all tiles of a frame without room for a name.
 # A name may break after each: after "_" or "::", and before a capital letter within a word.
 _WORD = re.compile(r"(?:· )?(?:[^_\s…:]|:(?!:))(?:(?<![a-z])[^_\s…:]|[^_\s…:A-Z]|:(?!:))*(?:_|…|::)?\s?|[_…:]")
 
@@ -55,10 +55,10 @@ def names_of(tile_id: str) -> tuple[str, ...]:
 def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Chart:
     """Draw tiles whose areas are their times; frames must be among ``tiles``.
 
-    Tiles of less than MIN_DRAWN_SHARE of all time are added up in their frame.
+    Tiles without room for a name are added up in their frame.
     """
     whole = sum(tile.ms for tile in tiles) or 1.0
-    drawn_tiles = _tiles_to_draw(tiles, MIN_DRAWN_SHARE * whole)
+    drawn_tiles = _tiles_to_draw(tiles, whole)
     drawn_tiles = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn_tiles]
     frame = mix(PAGE.on(dark), MUTED.on(dark), FRAME_OPACITY)
     colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn_tiles]
@@ -93,22 +93,34 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
 
 
 def _text(tile: Tile, whole: float) -> str:
-    """Return what fits into a tile: its time, and above it as much of its name as there is room for.
-
-    Tiles are about square. A text that does not fit would be hidden, so the tile is assumed to be narrow.
-    """
+    """Return what fits into a tile: its name, or a part of it, and below it its time."""
     if not tile.owner:
         return fmt.plain(tile.label, MAX_LABEL_CHARACTERS if tile.path else None)
     time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / whole)
-    side = NARROW_RATIO * math.sqrt(tile.ms / whole * TILES_PX)
-    letters, lines = int(side / LETTER), int(side / LINE) - 1
-    if letters >= MIN_LETTERS:
-        name = wrapped(fmt.clean(tile.label, MAX_LABEL_CHARACTERS), letters, lines)
-    else:
-        name = [word for word in [rankings.work_of(tile.path[-1])] if word and lines and len(word) <= letters]
-    return "<br>".join(
-        fmt.plain(line, None) for line in [*name, f"{time} · {share}" if letters >= len(time + share) + 3 else time]
-    )
+    letters, _ = _room(tile.ms / whole)
+    times = [f"{time} · {share}" if letters >= len(time + share) + 3 else time] if letters >= len(time) else []
+    return "<br>".join(fmt.plain(line, None) for line in [*_name(tile, whole), *times])
+
+
+def _room(share: float) -> tuple[int, int]:
+    """Return how many letters a line of a tile has, and how many lines there are for its name.
+
+    Tiles are about square. A text that does not fit would be hidden, so the tile is assumed to be narrow.
+    """
+    side = NARROW_RATIO * math.sqrt(share * TILES_PX)
+    return int(side / LETTER), int(side / LINE) - 1
+
+
+def _name(tile: Tile, whole: float) -> list[str]:
+    """Return a tile's name in lines: as much of it as fits, else one word; empty if no word fits."""
+    letters, lines = _room(tile.ms / whole)
+    label = fmt.clean(tile.label, MAX_LABEL_CHARACTERS)
+    if letters >= MIN_LETTERS and (rows := wrapped(label, letters, lines)):
+        return rows
+    functor_first = " ".join(reversed(label.removeprefix("aten::").split(" · ")))
+    words = [rankings.work_of(tile.path[-1]), *(word.strip(" ·_…:") for word in _WORD.findall(functor_first))]
+    words = [f"+{label.split()[0]}"] if tile.path[-1] == REST else words
+    return next(([word] for word in words if len(word) > 1 and word != "kernel" and lines > 0 and len(word) <= letters), [])
 
 
 def wrapped(name: str, letters: int, lines: int) -> list[str]:
@@ -135,10 +147,24 @@ def _with_dots(rows: list[str], letters: int) -> list[str]:
     return [*(row.strip() for row in rows[:-1]), f"{last}…" if len(last) < letters else last]
 
 
-def _tiles_to_draw(tiles: Sequence[Tile], least_ms: float) -> list[Tile]:
-    """Return the large tiles with the frames around them, and one for all small tiles of a frame."""
-    large = [tile for tile in tiles if tile.owner and tile.ms >= least_ms]
-    kept_paths = {tile.path[:depth] for tile in large for depth in range(1, len(tile.path) + 1)}
+def _tiles_to_draw(tiles: Sequence[Tile], whole: float) -> list[Tile]:
+    """Return the tiles with room for a name, their frames, and one tile for the others of each frame.
+
+    The tiles of a frame without room for its own name are among the others of the next larger frame.
+    """
+    total_ms: dict[tuple[str, ...], float] = {}
+    for tile in tiles:
+        for depth in range(1, len(tile.path) + 1):
+            total_ms[tile.path[:depth]] = total_ms.get(tile.path[:depth], 0.0) + tile.ms
+    wide = {tile.path for tile in tiles if _frame_fits(tile, total_ms[tile.path] / whole)}
+    frames = {path[:-1] for path in total_ms if len(path) > 1}
+
+    def shown(tile: Tile) -> bool:
+        around = all(tile.path[:depth] in wide for depth in range(1, len(tile.path)))
+        return around and (tile.path in wide or tile.path not in frames) and bool(_name(tile, whole))
+
+    named = [tile for tile in tiles if tile.owner and shown(tile)]
+    kept_paths = {tile.path[:depth] for tile in named for depth in range(1, len(tile.path) + 1)}
     rest: dict[tuple[str, ...], list[Tile]] = {}
     for tile in tiles:
         if tile.owner and tile.path not in kept_paths:
@@ -148,11 +174,16 @@ def _tiles_to_draw(tiles: Sequence[Tile], least_ms: float) -> list[Tile]:
             rest.setdefault(parent_path, []).append(tile)
     others = [
         Tile(
-            (*parent_path, "smaller"),
-            f"{len(small)} smaller",
-            sum(tile.ms for tile in small),
+            (*parent_path, REST),
+            f"{len(small)} other{'s' if len(small) > 1 else ''}",
+            sum(t.ms for t in small),
             max(small, key=lambda t: t.ms).owner,
         )
         for parent_path, small in rest.items()
     ]
     return [*(tile for tile in tiles if tile.path in kept_paths), *others]
+
+
+def _frame_fits(tile: Tile, share: float) -> bool:
+    """Return whether a frame with this share of all time is wide enough for its name."""
+    return len(tile.label) * LETTER <= math.sqrt(share * TILES_PX)

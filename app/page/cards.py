@@ -72,6 +72,11 @@ def answer(pieces: Sequence[tuple[str, str]], under: str | None = None) -> None:
     st.html(_HTML.headline(pieces, under))
 
 
+def ready() -> None:
+    """Mark the head of a page as complete, which shows the controls below it (``first_paint.css``)."""
+    st.html(_HTML.ready())
+
+
 def title(finding: str) -> None:
     """Show the title of a part of the page: a sentence that states its main result."""
     st.html(_HTML.title(fmt.as_title(finding)))

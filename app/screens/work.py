@@ -92,12 +92,14 @@ def _page(result: RunResult, rank: RankResult) -> None:
                 "There is nothing to add up.",
                 "The device ran nothing between the first and the last counted step, or the trace has none of the launches.",
             )
+            cards.ready()
         return
     rows = tables.grouped(work, by)
     with head:
         _head(rows, work, result, rank, by)
         about = [numbered[place] for place in rows.iloc[0]["changes"]]
         first_change.show_with(about[:1], result)
+        cards.ready()
     if not work.knows(chosen):
         cards.empty_state(*STATES[chosen])
         return
@@ -115,9 +117,10 @@ def _page(result: RunResult, rank: RankResult) -> None:
     if shown.empty:
         cards.small("No name matches.")
         return
-    breakdown.show_for_phone(shown, by, result.manifest.id, f"GPU time by {HEADINGS[by].lower()}, largest first.")
     addresses = first_change.addresses([[numbered[place] for place in about] for about in shown["changes"]], result)
     chart = _map(rank, by, work, shown, order=order, search=search or "", dark=frame.is_dark())
+    cards.legend(chart.legend)
+    breakdown.show_for_phone(shown, by, result.manifest.id, f"GPU time by {HEADINGS[by].lower()}, largest first.")
     row = _chosen_row(_table_and_map(chart, shown.assign(change=addresses), rank, by, everything=everything), shown, by)
     work_details.show(row, work, by, rank, result, [numbered[place] for place in row["changes"]])
 
@@ -221,7 +224,6 @@ def _map(rank: RankResult, by: Grouping, _work: GpuWork, _rows: pd.DataFrame, *,
 
 def _table_and_map(chart: Chart, rows: pd.DataFrame, rank: RankResult, by: Grouping, *, everything: bool) -> str | None:
     """Show table and treemap side by side; return the key of the row that was clicked last."""
-    cards.legend(chart.legend)
     with st.container(horizontal=True, key="work_both"):
         with st.container(key="work_table"):
             place = _table(rows, rank, by, everything=everything)

@@ -41,6 +41,8 @@ PAGEABLE = "Pageable memory passes through a buffer of the driver and reaches le
 # Starting a copy takes about 1 µs. If the bytes of a copy need less time on the link, its rate does not show the link's rate.
 QUICK_NS = 1_000
 WORKS_FOR_SHOWN = 8  # Operators of a kernel in the table. The others add up to a few percent of the kernel's time.
+MIN_HISTOGRAM = 8  # Launches. The median and the extremes describe fewer.
+TITLE_SHOWN = 60  # Characters of a kernel's name in the title above its details.
 MIN_NAMED_SHARE = 0.01  # Share of the step. A smaller gain cannot be measured, because step times vary more.
 
 
@@ -62,9 +64,15 @@ def show(row: pd.Series, rank: RankResult, result: RunResult, *, named: bool) ->
             if not works_for.empty:
                 panel.csv_button(works_for, "kernel-works-for")
             panel.explain((), COPY_METHOD if copies else METHOD, "kernel-works-for")
+        if durations["launches"].sum() < MIN_HISTOGRAM:
+            cards.small(f"{spread}.")
+            return
+        chart = rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.is_dark(), method="")
+        if fmt.clean(name) == rankings.short_name(name, TITLE_SHOWN):  # the title has the full name
+            panel.show(chart, "kernel-durations")
+            return
         wide, side = panel.two_columns()
         with wide:
-            chart = rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.is_dark(), method="")
             panel.show(chart, "kernel-durations")
         with side:
             cards.title("Its full name")
@@ -158,11 +166,15 @@ def _works_for(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> No
     if works_for.empty:
         return
     headings = {c: h for c, h in _headings(works_for, rank, copies=copies).items() if c != "shapes"}
+    operators = works_for["operator"].unique()
+    of_one = len(operators) == 1 and bool(works_for["shapes"].str.len().all())  # then its name is needed only once
+    if of_one:
+        headings["operator"] = f"Works for {fmt.clean(str(operators[0]), 60)} of"
     cells = [
         tuple(
             (fmt.duration_ms(row[c]) if pd.notna(row[c]) else fmt.MISSING)
             if c.endswith("ms")
-            else fmt.clean(f"{row[c]} {row['shapes']}".strip(), 100)
+            else fmt.clean(row["shapes"] if of_one else f"{row[c]} {row['shapes']}".strip(), 100)
             for c in headings
         )
         for row in works_for.head(WORKS_FOR_SHOWN).to_dict("records")

@@ -26,6 +26,7 @@ PARTS: Mapping[Grouping, tuple[Grouping, ...]] = {
     "phase": ("operator", "category"),
     "category": ("kernel", "operator"),
 }
+PART_SHOWN = 8  # Rows of a table of parts. The others add up to a few percent.
 TITLES: Mapping[Grouping, str] = {
     "kernel": "Kernels", "operator": "Operators", "shape": "Operators and shapes", "module": "Modules", "phase": "Phases", "category": "Categories",
 }  # fmt: skip
@@ -68,7 +69,7 @@ def show(
 def _named(by: Grouping, name: str) -> str:
     if by == "category":
         return categories.in_words(name)
-    return rankings.short_name(name, 60) if by == "kernel" else fmt.clean(name.rsplit(" / ", 1)[-1], 60)
+    return rankings.short_name(name, kernel_drawer.TITLE_SHOWN) if by == "kernel" else fmt.clean(name.rsplit(" / ", 1)[-1], 60)
 
 
 def show_other_work(ms: float, step_ms: float | None) -> str:
@@ -87,11 +88,24 @@ def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:
         return
     cards.title(f"{TITLES[part]}: {fmt.count(len(rows))}")
     whole = float(rows["ms"].sum())
-    rows = rows.assign(short=breakdown.short_names(rows, part), part_share=rows["ms"] / whole if whole else 0.0)
-    columns = {
-        "short": "Name",
-        **({"shapes": "Input shapes"} if part == "shape" else {}),
-        "ms": words.unit_of(rank),
-        "part_share": "Share",
-    }
-    panel.table(rows.drop(columns=["changes"]), {**columns, "launches_per_step": "Launches"}, f"work-part-{part}")
+    shown = rows.head(PART_SHOWN)
+    names = shown["shapes"] if part == "shape" and rows["name"].nunique() == 1 else _names(shown, part)
+    cells = [
+        (
+            fmt.clean(str(name), 100) or fmt.MISSING,
+            fmt.duration_ms(row["ms"]),
+            fmt.share(row["ms"] / whole) if whole else fmt.MISSING,
+            fmt.count(row["launches_per_step"]),
+        )
+        for name, row in zip(names, shown.to_dict("records"), strict=True)
+    ]
+    unit = words.unit_of(rank).removeprefix("ms ")
+    cards.table((NOUNS[part], f"Time {unit}", "Share", "Launches"), cells, TITLES[part], figures=True)
+    if len(rows) > PART_SHOWN:
+        cards.small(f"The {PART_SHOWN} longest of {fmt.count(len(rows))}; the CSV has all.")
+    panel.csv_button(rows.drop(columns=["changes"]), f"work-part-{part}")
+
+
+def _names(rows: pd.DataFrame, part: Grouping) -> list[str]:
+    shapes = rows["shapes"].astype(str) if part == "shape" else [""] * len(rows)
+    return [f"{name} {of}".strip() for name, of in zip(breakdown.short_names(rows, part), shapes, strict=True)]

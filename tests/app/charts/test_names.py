@@ -57,7 +57,35 @@ def test_kernels_with_equal_short_names_end_with_their_difference() -> None:
     ]  # fmt: skip
     shown = distinct_names(names, 44)
     assert len(set(shown)) == 6 and all(len(name) <= 44 for name in shown)
-    assert [name.rpartition(" · ")[2] for name in shown] == ["fprop", "bprop", "aten::mm", "128 MeanOps", "128 NormOps", "512"]
+    assert [name.rpartition(" · ")[2] for name in shown] == ["fprop", "bprop", "aten::mm", "128", "NormOps", "512"]
+
+
+def test_the_functor_that_says_what_a_kernel_does_is_named() -> None:
+    """Names of one recording: gpu_kernel_impl, BinaryFunctor and ReduceOp only pass arguments on."""
+    element = "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl_nocast<at::native::{}> >(int)"
+    names = [
+        element.format("direct_copy_kernel_cuda(at::TensorIteratorBase&)::{lambda()#3}"),
+        element.format("BinaryFunctor<float, float, float, at::native::binary_internal::MulFunctor<float> >"),
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::func_wrapper_t<float, at::native::sum_functor<float> > > >",
+    ]
+    shown = ["elementwise_kernel · direct_copy_kernel_cuda", "elementwise_kernel · MulFunctor", "reduce_kernel · sum_functor"]
+    assert [short_name(name, 44) for name in names] == shown
+
+
+@pytest.mark.parametrize("length", [36, 40, 44])
+def test_no_two_kernels_have_the_same_name(length: int) -> None:
+    """Real names of one recording, which differ in their tiles."""
+    xmma = "sm90_xmma_wgrad_indexed_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_{}_warpgroupsize{}_g1_execute_{}_kernel__5x_cudnn"
+    tiles = (("tilesize128x128x64", "1x1x1"), ("tilesize64x64x64", "1x1x1"), ("tilesize256x128x64", "2x1x1"))
+    names = [xmma.format(*tile, end) for tile in tiles for end in ("segment_k_on", "split_k")]
+    shown = distinct_names([*names, names[0].replace("wgrad", "fprop")], length)
+    assert len(set(shown)) == 7 and all(len(name) <= length for name in shown)
+    assert {"128x128x64" in name for name in shown[:2]} == {True}
+
+
+def test_names_without_room_for_their_difference_are_numbered() -> None:
+    names = [f"{'a' * 60}_{'b' * 30}{end}_{'c' * 60}" for end in ("x", "y")]
+    assert len(set(distinct_names(names, 20))) == 2
 
 
 def test_names_that_differ_only_in_symbols_stay_distinct() -> None:

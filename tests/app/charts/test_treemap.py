@@ -3,7 +3,7 @@
 import pytest
 
 from sawtooth.app.charts.rankings import work_of
-from sawtooth.app.charts.treemap import Tile, treemap, wrapped
+from sawtooth.app.charts.treemap import Tile, names_of, treemap, wrapped
 from sawtooth.app.theme import OWNERS
 
 
@@ -35,11 +35,32 @@ def test_a_name_in_a_tile_is_never_cut_within_a_word(name: str, letters: int, li
     assert wrapped(name, letters, lines) == rows
 
 
-def test_small_tiles_are_drawn_and_not_added_up_to_the_largest_tile() -> None:
-    tiles = [Tile(("conv",), "conv", 0.0), Tile(("conv", "large"), "large", 10.0, "other_compute")]
-    tiles += [Tile(("conv", f"k{i}"), f"k{i}", 0.5, "other_compute") for i in range(40)]  # 20 ms, each 1.7 % of 30 ms
-    drawn = treemap(tiles, "title", "per step", dark=False).figure.data[0]
-    assert max(drawn["values"]) == 10.0 and "smaller" not in " ".join(drawn["labels"])
+def drawn(tiles: list[Tile]) -> dict[str, str]:
+    """Return the text of each drawn tile and frame by its id."""
+    figure = treemap(tiles, "title", "per step", dark=False).figure.data[0]
+    return dict(zip(figure["ids"], figure["text"], strict=True))
+
+
+def test_every_tile_has_a_name() -> None:
+    """A tile without room for a name is added to the others of its frame."""
+    # Of 100 ms, 1 ms is 1020 square pixels: assumed to be 22 pixels wide and high, without a line for a name.
+    kernels = [("nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_NNN", 47.0), ("nvjet_sm90_tst_128x64_64x8_1x2_h_bz_TNT", 9.0)]
+    kernels += [(f"nvjet_sm90_tst_64x64_64x{i}_1x2_h_bz_TNT", 1.0) for i in range(36)]
+    tiles = [Tile(("gemm",), "gemm", 0.0), *(Tile(("gemm", name), name, ms, "other_compute") for name, ms in kernels)]
+    tiles += [Tile(("layout",), "layout", 0.0), Tile(("layout", "transpose"), "transpose", 8.0, "other_compute")]
+    texts = {names_of(key)[-1]: text for key, text in drawn(tiles).items()}
+    assert set(texts) == {"all", "gemm", kernels[0][0], kernels[1][0], "others", "layout", "transpose"}
+    # 9 ms are 67 pixels wide, 10 letters; 36 ms have 21 letters; 8 ms have 10, enough for "transpose".
+    assert texts[kernels[1][0]].startswith("nvjet_<br>sm90_tst_<br>")
+    assert texts["others"] == "36 others<br>36.0\u00a0ms · 36\u00a0%"
+    assert texts["transpose"] == "transpose<br>8.00\u00a0ms"
+
+
+def test_a_frame_without_room_for_its_name_is_not_drawn() -> None:
+    """1 ms of 100 ms is 32 pixels wide, and "normalization" has 79 pixels."""
+    tiles = [Tile(("copies",), "copies", 0.0), Tile(("copies", "copy_kernel"), "copy_kernel", 99.0, "other_compute")]
+    tiles += [Tile(("normalization",), "normalization", 0.0), Tile(("normalization", "norm"), "norm", 1.0, "other_compute")]
+    assert [names_of(key) for key in drawn(tiles)] == [("all",), ("copies",), ("copies", "copy_kernel"), ("others",)]
 
 
 def test_the_kind_of_work_is_named_in_few_letters() -> None:

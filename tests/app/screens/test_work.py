@@ -50,6 +50,7 @@ def test_the_operator_of_a_kernel_is_shown_with_the_peak_of_the_gpu(loop: str) -
     assert "aten::mm (1024×1024, 1024×1024) takes 600\u00a0µs; timed kernels of such work take ≈" in text
     assert "and it needs 2.17\u00a0µs at" in text
     assert "Show its longest launch on the timeline" in text
+    assert "Works for aten::mm of" in text and "<td>1024×1024, 1024×1024</td>" in text  # not the same name in each row
 
 
 @pytest.mark.parametrize("group", ["Category", "Operator", "Module"])
