@@ -133,7 +133,7 @@ def _side(side: RankGroup, of_job: dict[int, int]) -> RankGroup:
 
 
 def _waits_of(position: int, rank: RankResult) -> RankWaits:
-    return RankWaits(position, rank.rank, rank.device, 0.0, 0.0, None, None, None)
+    return RankWaits(position, rank.rank, rank.device, 0.0, 0.0, None, None)
 
 
 def _with_job(waits: RankWaits, overview: JobOverview, of_job: dict[int, int]) -> RankWaits:
@@ -141,12 +141,11 @@ def _with_job(waits: RankWaits, overview: JobOverview, of_job: dict[int, int]) -
     if position is None:
         return waits
     row = overview.ranks.iloc[position]
-    offset_ns, error_ns = row["clock_offset_ns"], row["clock_error_ns"]
+    offset_ns = row["clock_offset_ns"]
     return replace(
         waits,
         wait_ms=float(row["wait_ms"]),
         late_ms=float(row["late_ms"]),
         last_share=None if pd.isna(row["last_share"]) else float(row["last_share"]),
         clock_offset_ns=None if pd.isna(offset_ns) else int(offset_ns),
-        clock_error_ns=None if pd.isna(error_ns) else int(error_ns),
     )

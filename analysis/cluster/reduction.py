@@ -41,7 +41,7 @@ class JobOverview:
     """A job with many ranks.
 
     * ``ranks``: one row per rank. Columns: position, rank, device, host, id, source, step_ms, wait_ms, late_ms, last_share,
-      clock_offset_ns, clock_error_ns (None if unknown). A position is the number of the row.
+      clock_offset_ns (None if unknown). A position is the number of the row.
     * ``heat``: as in ``ranks.heatmap.rank_steps``.
     * ``stragglers``, ``split``: their ``positions`` refer to ``ranks``.
     * ``representatives``: the positions of at most 16 typical or unusual ranks.
@@ -178,7 +178,6 @@ def _with_waits(
         late_ms=last_ms.reindex(counts.index, fill_value=0.0).to_numpy() / counts.to_numpy() / 1e6,
         last_share=by_position["last"].mean().reindex(counts.index).to_numpy(),
         clock_offset_ns=pd.array([clock.offset_ns if clock else None for clock in clocks], dtype="Int64"),
-        clock_error_ns=pd.array([clock.error_ns if clock else None for clock in clocks], dtype="Int64"),
     )
 
 

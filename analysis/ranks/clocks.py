@@ -31,13 +31,11 @@ I64 = NDArray[np.int64]
 class RankClock:
     """A rank's clock minus the first rank's clock.
 
-    ``offset_ns`` is the difference in the middle of their common collectives, ``drift`` its change per ns, and ``error_ns`` the
-    standard error.
+    ``offset_ns`` is the difference in the middle of their common collectives, and ``drift`` its change per ns.
     """
 
     offset_ns: int
     drift: float
-    error_ns: int
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ def align(rows: pd.DataFrame, ranks: int) -> list[RankClock | None]:
         error, rank, offset, drift = heapq.heappop(reached)
         if clocks[rank] is not None:
             continue
-        clocks[rank] = RankClock(round(offset), drift, round(error))
+        clocks[rank] = RankClock(round(offset), drift)
         for pair in pairs.get(rank, ()):
             if clocks[pair.other] is None:
                 next_rank = _ReachedRank(error + pair.error_ns, pair.other, offset + pair.offset_ns, drift + pair.drift)

@@ -123,7 +123,6 @@ def _rank_waits(position: int, rank: RankResult, matched: pd.DataFrame, clock: R
         late_ms=float(late) / steps / 1e6,
         last_share=float(mine["last"].mean()) if len(mine) else None,
         clock_offset_ns=clock.offset_ns if clock is not None else None,
-        clock_error_ns=clock.error_ns if clock is not None else None,
     )
 
 

@@ -154,7 +154,7 @@ def _without_different_ends(
     if rows.empty:
         return rows, (NO_SHARED_COLLECTIVE,)
     ends = (rows["start_ns"] + rows["dur_ns"]).to_numpy(np.int64)
-    known = [clock or RankClock(0, 0.0, 0) for clock in clocks]
+    known = [clock or RankClock(0, 0.0) for clock in clocks]
     offset, drift = (np.array([getattr(c, name) for c in known])[rows["position"]] for name in ("offset_ns", "drift"))
     aligned = pd.Series(ends - offset - (drift * (ends - np.median(ends))).astype(np.int64), index=rows.index)
     end = aligned.groupby(rows["collective"])

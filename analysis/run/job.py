@@ -103,8 +103,8 @@ class RankWaits:
     collectives in which it arrived last.
 
     ``clock_offset_ns`` is its clock minus the first rank's, from the ends of shared collectives. It is None where they share
-    none, directly or through other ranks. ``clock_error_ns`` is its standard error. ``unprofiled_wait_ms`` is its wait if all
-    ranks are replayed together without the profiler, None where they cannot be.
+    none, directly or through other ranks. ``unprofiled_wait_ms`` is its wait if all ranks are replayed together without the
+    profiler, None where they cannot be.
 
     ``equal_hosts`` is its step if also all hosts are equally fast, None if that is not known or a rank is late.
 
@@ -119,7 +119,6 @@ class RankWaits:
     late_ms: float
     last_share: float | None
     clock_offset_ns: int | None
-    clock_error_ns: int | None
     unprofiled_wait_ms: float | None = None
     equal_hosts: EqualHostsStep | None = None
     slowed_ms: float = 0.0

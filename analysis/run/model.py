@@ -114,11 +114,6 @@ class Explains:
     topics: frozenset[Topic] = frozenset()
     sets: tuple[str, ...] = ()
 
-    @property
-    def compiles(self) -> bool:
-        """Whether torch.compile is the advice or a way to it: a CUDA graph is one of its modes."""
-        return "cuda_graph" in self.topics or "compile" in self.sets
-
 
 @dataclass(frozen=True)
 class Finding:

@@ -33,13 +33,12 @@ MAX_SCATTER = 0.25  # Largest relative scatter of the intervals between pauses t
 class Phase:
     """A part of the recording.
 
-    ``kind`` is one of not_running, warm_up, steady, pause, checkpoint, level. ``level_pct`` is its mean activity.
+    ``kind`` is one of not_running, warm_up, steady, pause, checkpoint, level.
     """
 
     kind: str
     start_ns: int
     end_ns: int
-    level_pct: float | None
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,7 @@ def phases(time_ns: I64, busy: F64, steady: SteadyPart, period_s: float | None =
     finite = np.isfinite(busy)
     times, values = time_ns[finite], busy[finite]
     if len(times) < 2 or steady.start_ns is None or steady.end_ns is None:
-        return (
-            [Phase("not_running", int(times[0]), int(times[-1]), _level(times, values, int(times[0]), int(times[-1])))]
-            if len(times)
-            else []
-        )
+        return [Phase("not_running", int(times[0]), int(times[-1]))] if len(times) else []
     assert steady.runs_ns is not None
     (begins, ends), first, last = steady.runs_ns, int(times[0]), int(times[-1])
     spans = [("checkpoint" if _is_recurring(steady.pauses) else "pause", start, end) for start, end in steady.pauses]
@@ -82,7 +77,7 @@ def phases(time_ns: I64, busy: F64, steady: SteadyPart, period_s: float | None =
         spans.append(("not_running", ends, last))
     if steady.warm_up_ns:
         spans.append(("warm_up", begins, steady.start_ns))
-    parts = [Phase(kind, start, end, _level(times, values, start, end)) for kind, start, end in spans]
+    parts = [Phase(kind, start, end) for kind, start, end in spans]
     parts += _levels(times, values, steady.start_ns if steady.warm_up_ns else begins, ends, period_s)
     return sorted(parts, key=lambda p: p.start_ns)
 
@@ -125,7 +120,7 @@ def _levels(times: I64, values: F64, start: int, end: int, period_s: float | Non
     cuts = sorted(_cut(level, 0, len(level), least_gain, MIN_SHIFT * float(np.median(level))))
     bounds = [0, *cuts, len(level)]
     kind = "steady" if len(bounds) == 2 else "level"
-    return [Phase(kind, edges[a], edges[b], _level(times, values, edges[a], edges[b])) for a, b in itertools.pairwise(bounds)]
+    return [Phase(kind, edges[a], edges[b]) for a, b in itertools.pairwise(bounds)]
 
 
 def _cut(level: F64, a: int, b: int, least_gain: float, shift: float) -> list[int]:

@@ -37,16 +37,6 @@ class Prediction:
         """Whether B follows the advice as given, and changes nothing else."""
         return not self.also_changed and self.tried is None
 
-    @property
-    def held(self) -> bool | None:
-        """Whether the measured step time is in the predicted interval.
-
-        None without an interval, or if B does not test it.
-        """
-        if self.low_ms is None or self.high_ms is None or not self.is_tested:
-            return None
-        return self.low_ms <= self.measured_ms <= self.high_ms
-
 
 def prediction(
     a: RunResult,

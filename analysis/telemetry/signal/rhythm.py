@@ -28,14 +28,10 @@ MAX_SPECTRAL_LINES = 6  # The search tries this many of the strongest spectral l
 
 @dataclass(frozen=True)
 class SignalPeriod:
-    """A period in seconds, the share of the variance that it explains, and rejected faster lines.
-
-    The rejected lines are parts of the period.
-    """
+    """A period in seconds, and the share of the variance that it explains."""
 
     period: float
     score: float
-    rejected: tuple[float, ...]
 
 
 def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> SignalPeriod | None:
@@ -97,10 +93,7 @@ def _at_scale(times: F64, values: F64, step: float, fastest: float) -> SignalPer
     best = max(score for score, _ in scored)
     period = next(p for score, p in sorted(scored, key=lambda x: -x[1]) if score >= best - SAME_SCORE)
     score = _explained_share(times=times, values=values, pieces=pieces, period=period, step=step, harmonics=MIN_HARMONICS)
-    if score < MIN_REGULARITY:
-        return None
-    rejected = tuple(p for p in lines if p < 0.75 * period)
-    return SignalPeriod(_refine(times, values, pieces, period), score, rejected)
+    return SignalPeriod(_refine(times, values, pieces, period), score) if score >= MIN_REGULARITY else None
 
 
 def _refine(times: F64, values: F64, pieces: list[slice], period: float) -> float:

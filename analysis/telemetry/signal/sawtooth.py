@@ -55,9 +55,9 @@ class Sawtooth:
     """The result for one signal.
 
     ``period_s`` is None with the reason in ``why_none``; then the rest only describes the signal. Units are seconds; percent
-    points for ``high``, ``low`` and ``depth``; shares from 0 to 1 for ``duty`` and ``regularity``. ``alias_periods_s`` are
-    faster periods that would look the same, empty if the samples exclude them. ``harmonics_rejected_s`` are stronger spectral
-    lines that are parts of the period. ``error_s`` is half of the period's 90 % interval, None if not every rise could be counted.
+    points for ``high``, ``low`` and ``depth``; a share from 0 to 1 for ``duty``. ``alias_periods_s`` are faster periods that
+    would look the same, empty if the samples exclude them. ``error_s`` is half of the period's 90 % interval, None if not
+    every rise could be counted.
     """
 
     period_s: float | None
@@ -69,9 +69,7 @@ class Sawtooth:
     high: float | None = None
     low: float | None = None
     mean: float | None = None
-    regularity: float | None = None
     cycles: float | None = None
-    harmonics_rejected_s: tuple[float, ...] = ()
     alias_periods_s: tuple[float, ...] = ()
     error_s: float | None = None
 
@@ -112,9 +110,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
         return Sawtooth(None, "it rises and falls, but not regularly", shortest, **span)
     if rhythm.period < shortest:
         reason = f"it rises and falls every {significant(rhythm.period)} s or faster, which is too close to the {significant(spacing)} s between readings"
-        return Sawtooth(
-            None, reason, shortest, regularity=rhythm.score, alias_periods_s=_aliases(rhythm.period, spacing), **span
-        )
+        return Sawtooth(None, reason, shortest, alias_periods_s=_aliases(rhythm.period, spacing), **span)
     counted = counted_period(
         times=times, values=values, period=rhythm.period, spacing=spacing, low=low, high=high, tile=windows_tile
     )
@@ -161,7 +157,7 @@ def _of_bursts(times: F64, values: F64, spacing: float, bursts: Sequence[int]) -
     ):
         return None
     period = float(distance_s.mean())
-    return SignalPeriod(period, explained(times, values, spacing, period), ())
+    return SignalPeriod(period, explained(times, values, spacing, period))
 
 
 def _judge(
@@ -172,7 +168,7 @@ def _judge(
     aliases = () if proven else _aliases(rhythm.period, spacing)
     if tile and not proven:
         reason = f"its period may be {significant(rhythm.period)} s, but the samples cannot rule out a faster one that looks the same"
-        return Sawtooth(None, reason, shortest, regularity=rhythm.score, cycles=cycles, alias_periods_s=aliases, **span)
+        return Sawtooth(None, reason, shortest, cycles=cycles, alias_periods_s=aliases, **span)
     confidence: Confidence = "low" if cycles < HIGH_CYCLES / 1.5 else "medium"
     if proven and rhythm.score >= HIGH_REGULARITY and cycles >= HIGH_CYCLES:
         confidence = "high"
@@ -181,9 +177,7 @@ def _judge(
         None,
         shortest,
         confidence,
-        regularity=rhythm.score,
         cycles=cycles,
-        harmonics_rejected_s=rhythm.rejected,
         alias_periods_s=aliases,
         **span,
     )

@@ -48,8 +48,8 @@ def context(
     other = run_of("b" * 16, ledger=[("idle", "data_wait", 1_000_000, 1.0), ("exposed_comm", "comm_wait", 39_000_000, 39.0)])
     assert run.lead is not None and other.lead is not None
     waits = (
-        RankWaits(0, 0, 0, 0.0, other_waits_ms, None, None, None),
-        RankWaits(1, 1, 0, 0.0, waited_ms, None, None, None),
+        RankWaits(0, 0, 0, 0.0, other_waits_ms, None, None),
+        RankWaits(1, 1, 0, 0.0, waited_ms, None, None),
     )
     late = Straggler("rank", (1,), (1,), None, reason, None, own_ms, gain_ms)
     communication = Communication(pd.DataFrame(), waits, 0, (), (late,), 40.0)

@@ -51,7 +51,7 @@ def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     # The first change of the plan is tested although a later finding was fixed too: 157 ms, where 120 to 140 were predicted.
     late = (replace(steps[1], predicted_low_ms=120.0, predicted_high_ms=140.0), PlanStep("graph", 140.0, 20.0, 20.0, 20.0))
     missed = compare(side(replace(a, plan=late)), side(measured))
-    assert (missed.prediction.rules, missed.prediction.held) == (("loader",), False)
+    assert missed.prediction.rules == ("loader",)
     assert "12\u00a0% longer than predicted" in setup_changes.tested_prediction(missed)
 
 
@@ -69,7 +69,7 @@ def test_advice_visible_in_the_setup_is_tested_despite_other_changes():
     )
     b = run_of("b" * 16, best_ms=7.3, source="user")
     found = compare(with_loader(a, "in the training process"), with_loader(b, "in worker processes"))
-    assert (found.prediction.rules, found.prediction.low_ms, found.prediction.held) == (("loader",), 5.6, True)
+    assert (found.prediction.rules, found.prediction.low_ms) == (("loader",), 5.6)
     assert (
         setup_changes.tested_prediction(found)
         == "Predicted ≈\u00a06.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms by the stopwatch."
@@ -126,11 +126,11 @@ def test_a_number_other_than_the_advised_one_does_not_test_the_prediction(tmp_pa
     folder = DataFolder(tmp_path).create()
     prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
     if number == 5:
-        assert found.prediction.held is False and said.startswith(f"{start}, 306 % longer than predicted.")
+        assert found.prediction.is_tested and said.startswith(f"{start}, 306 % longer than predicted.")
         assert len(intervals.ratios(found)) == 2 and len(prediction_record.records(folder)) == 1
     else:
         another = f"B uses another number ({number}), so the result does not test the prediction."
-        assert found.prediction.held is None and said == f"{start}. {another}"
+        assert not found.prediction.is_tested and said == f"{start}. {another}"
         assert not any(ratio.predicted for ratio in intervals.ratios(found)) and not prediction_record.records(folder)
 
 
@@ -158,7 +158,7 @@ def test_a_run_with_other_changes_does_not_test_the_prediction(tmp_path):
         before, after = with_loader(a, "in the training process"), with_loader(b, "in worker processes")
         found = compare(replace(before, traits=(*before.traits, *dtype[0])), replace(after, traits=(*after.traits, *computed)))
         assert found.prediction.also_changed == also_changed
-        assert found.prediction.held is (None if also_changed else False)
+        assert found.prediction.is_tested == (not also_changed)
         said = setup_changes.tested_prediction(found)
         assert "208\u00a0% longer than predicted" in said, "20 ÷ 6.5"
         assert said.endswith("so the result does not test the prediction.") == bool(also_changed)

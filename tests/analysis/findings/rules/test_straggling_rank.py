@@ -22,7 +22,7 @@ def findings_of_late_rank(stragglers: tuple[Straggler, ...], late_ms: float) -> 
     """
     run = run_of(ledger=[("other_compute", None, 60_000_000, 40.0)], best_ms=40.0, source="estimate")
     assert run.lead is not None
-    waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, None, unprofiled_wait_ms=0.0) for i in range(2))
+    waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, unprofiled_wait_ms=0.0) for i in range(2))
     communication = Communication(pd.DataFrame(), waits, 0, (), stragglers, 50.0)
     job = replace(run, ranks=[run.lead, run.lead], communication=communication)
     return list(found_by(STRAGGLING, RuleContext(job, run.lead, NoRows())))  # type: ignore[arg-type]

@@ -94,7 +94,6 @@ def test_shift_of_level_is_a_change_point_and_noise_is_not() -> None:
     found = [p for p in phases(times, values, find_steady(times, values)) if p.kind == "level"]
     assert len(found) == 2
     assert seconds(found[0].end_ns) == pytest.approx(60, abs=2)
-    assert found[0].level_pct == pytest.approx(80, abs=1) and found[1].level_pct == pytest.approx(50, abs=1)
     for seed in range(10):
         noise = np.clip(60 + 8 * np.random.default_rng(seed).standard_normal(len(times)), 0, 100)
         assert [p.kind for p in phases(times, noise, find_steady(times, noise))] == ["steady"]
