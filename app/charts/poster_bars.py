@@ -105,7 +105,7 @@ class PlannedStep:
 
 
 def of_run(
-    result: RunResult, before: str, forecast: CombinedPrediction | None, *, dark: bool, plan: PlannedStep | None = None
+    result: RunResult, before: str, forecast: CombinedPrediction | None, *, plan: PlannedStep | None = None
 ) -> list[StepBar]:
     """Return the run's step, which takes ``before``, and the predicted steps, on one scale.
 
@@ -114,17 +114,17 @@ def of_run(
     """
     verdict = judge(result.lead) if result.lead is not None else None
     if verdict is not None:
-        bars = now_and_after(verdict, before, forecast, dark=dark)
+        bars = now_and_after(verdict, before, forecast)
         return bars + (
-            [_after("plan", plan.name, plan.time, plan.ms, verdict.step.value, dark)] if plan and verdict.step.value else []
+            [_after("plan", plan.name, plan.time, plan.ms, verdict.step.value)] if plan and verdict.step.value else []
         )
     parts = host_parts(result)
     step_ms = sum(parts.values())
     pieces = [
-        _piece(colour_of(part), ms, ms / step_ms, dark)
+        _piece(colour_of(part), ms, ms / step_ms, dark=False)
         for part, ms in sorted(parts.items(), key=lambda part: place_of(part[0]))
     ]
-    return _now_and_after(pieces, step_ms, before, forecast, dark=dark) if pieces else []
+    return _now_and_after(pieces, step_ms, before, forecast) if pieces else []
 
 
 def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> tuple[BarSegment, ...]:
@@ -140,22 +140,22 @@ def of_shares(parts: Sequence[tuple[str, str | None, float]], *, dark: bool) -> 
     )
 
 
-def now_and_after(verdict: RunJudgement, before: str, forecast: CombinedPrediction | None, *, dark: bool) -> list[StepBar]:
+def now_and_after(verdict: RunJudgement, before: str, forecast: CombinedPrediction | None) -> list[StepBar]:
     """Return the bars of a run whose GPU works; see ``of_run``."""
-    return _now_and_after(_pieces(verdict, dark), float(verdict.step.value or 0.0), before, forecast, dark=dark)
+    return _now_and_after(_pieces(verdict), float(verdict.step.value or 0.0), before, forecast)
 
 
 def _now_and_after(
-    pieces: Sequence[BarSegment], now_ms: float, before: str, forecast: CombinedPrediction | None, *, dark: bool
+    pieces: Sequence[BarSegment], now_ms: float, before: str, forecast: CombinedPrediction | None
 ) -> list[StepBar]:
     bars = [StepBar("now", before, "100%", tuple(pieces))]
     if forecast is not None and now_ms:
         after = f"≈\u00a0{fmt.duration_ms(forecast.after_ms)}"
-        bars.append(_after("after", "after the change", after, forecast.after_ms, now_ms, dark))
+        bars.append(_after("after", "after the change", after, forecast.after_ms, now_ms))
     return bars
 
 
-def _after(row: str, name: str, time: str, after_ms: float, now_ms: float, dark: bool) -> StepBar:
+def _after(row: str, name: str, time: str, after_ms: float, now_ms: float) -> StepBar:
     """Return a step with a predicted time of ``after_ms``; the replay predicts only its total time."""
     share = min(after_ms / now_ms, 1.0)
     shorter = f"{fmt.saved_time(now_ms, after_ms)} shorter"
@@ -163,7 +163,7 @@ def _after(row: str, name: str, time: str, after_ms: float, now_ms: float, dark:
         f"{name}, {time}" if ":" in name else f"{name}: {time}",
         _if_room(name, share),
         max(1000 * share, 1.0),
-        MUTED.on(dark),
+        MUTED.light,
         "",
     )
     return StepBar(row, time, f"{share:.2%}", (rest,), _if_room(shorter, 1 - share))
@@ -205,9 +205,9 @@ def unlabelled(bars: Sequence[StepBar]) -> list[BarSegment]:
     return [piece for bar in bars for piece in bar.parts if not piece.label and piece.weight >= 1000 * NAMED_FROM]
 
 
-def _pieces(verdict: RunJudgement, dark: bool) -> list[BarSegment]:
+def _pieces(verdict: RunJudgement) -> list[BarSegment]:
     ordered = sorted(verdict.parts, key=lambda part: place_of(part.owner, part.cause))
-    return [_piece(colour_of(part.owner, part.cause), part.ms, part.share, dark) for part in ordered]
+    return [_piece(colour_of(part.owner, part.cause), part.ms, part.share, dark=False) for part in ordered]
 
 
 def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> BarSegment:
@@ -280,7 +280,7 @@ def _both_times(bar: WaterfallBar) -> str:
     return f"{fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
 
 
-def moves(bars: Sequence[WaterfallBar], *, dark: bool) -> list[WaterfallStep]:
+def moves(bars: Sequence[WaterfallBar]) -> list[WaterfallStep]:
     """Return the waterfall from A's step to B's, gains first; each bar begins where the last ended."""
     totals = [sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars)]
     longest = max(*totals, 1e-12)
@@ -295,6 +295,6 @@ def moves(bars: Sequence[WaterfallBar], *, dark: bool) -> list[WaterfallStep]:
     rows.append(("B", fmt.duration_ms(totals[1]), 0.0, totals[1], ACCENT))
     scale = max(longest, *(max(row[2], row[3]) for row in rows))
     return [
-        WaterfallStep(name, text, f"{min(a, b) / scale:.2%}", f"{abs(b - a) / scale:.2%}", colour.on(dark), colour.texture)
+        WaterfallStep(name, text, f"{min(a, b) / scale:.2%}", f"{abs(b - a) / scale:.2%}", colour.light, colour.texture)
         for name, text, a, b, colour in rows
     ]

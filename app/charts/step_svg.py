@@ -56,7 +56,7 @@ class PictureBar:
         return sum(part.ms for part in self.parts)
 
 
-def draw_bars(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbons: bool = False) -> Markup:
+def draw_bars(bars: Sequence[PictureBar], alt: str, *, ribbons: bool = False) -> Markup:
     """Draw ``bars`` below each other on one scale that starts at 0.
 
     A dashed outline marks what a bar lost against the bar above it. With ``ribbons``, bands connect equal parts instead,
@@ -64,23 +64,20 @@ def draw_bars(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbo
     """
     scale = (WIDTH_PX - VALUE) / max((bar.ms for bar in bars), default=1.0)
     colours = list(dict.fromkeys(part.colour for bar in bars for part in bar.parts))
-    prefix = f"sawtooth{zlib.crc32(repr((bars, dark)).encode()):08x}"
+    prefix = f"sawtooth{zlib.crc32(repr(bars).encode()):08x}"
     y, tops, body = 0.0, [], []
     for at, bar in enumerate(bars):
         tops.append(y + CAPTION)
         below = ribbons and at > 0  # Where a ribbon ends, its caption would cover it.
-        body.append(_text(0, tops[-1] + (BAR + 15 if below else -6), _cut_to_fit(bar.caption, WIDTH_PX - VALUE), INK.on(dark)))
-        body.append(_bar(bar, tops[-1], scale, prefix, colours, dark=dark))
-        body.append(_time(bar, bar.ms * scale if ribbons else WIDTH_PX - VALUE, tops[-1], dark=dark, strong=ribbons))
+        body.append(_text(0, tops[-1] + (BAR + 15 if below else -6), _cut_to_fit(bar.caption, WIDTH_PX - VALUE), INK.light))
+        body.append(_bar(bar, tops[-1], scale, prefix, colours))
+        body.append(_time(bar, bar.ms * scale if ribbons else WIDTH_PX - VALUE, tops[-1], strong=ribbons))
         if at and not ribbons:
-            body.append(_removed_rect(bars[at - 1].ms, bar.ms, tops[-1], scale, dark=dark))
+            body.append(_removed_rect(bars[at - 1].ms, bar.ms, tops[-1], scale))
         y = tops[-1] + BAR + (RIBBON - CAPTION if ribbons and at + 1 < len(bars) else CAPTION + GAP if ribbons else GAP)
     if ribbons:
-        body[:0] = [
-            _ribbons(one, other, tops[at] + BAR, tops[at + 1], scale, dark=dark)
-            for at, (one, other) in enumerate(pairwise(bars))
-        ]
-    legend, height = _legend(bars, colours, y + 4, prefix, dark=dark)
+        body[:0] = [_ribbons(one, other, tops[at] + BAR, tops[at + 1], scale) for at, (one, other) in enumerate(pairwise(bars))]
+    legend, height = _legend(bars, colours, y + 4, prefix)
     return Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" style="max-width:100%;height:auto" role="img" '
         'aria-label="{alt}" font-family="system-ui,sans-serif" font-size="12"><defs>{defs}</defs><rect width="{w}" height="{h}" fill="{page}"/>{body}{legend}</svg>'
@@ -88,8 +85,8 @@ def draw_bars(bars: Sequence[PictureBar], alt: str, *, dark: bool = False, ribbo
         w=WIDTH_PX,
         h=round(height),
         alt=fmt.clean(alt),
-        defs=_patterns(colours, prefix, dark=dark),
-        page=PAGE.on(dark),
+        defs=_patterns(colours, prefix),
+        page=PAGE.light,
         body=Markup("").join(body),
         legend=legend,
     )
@@ -107,10 +104,10 @@ def _cut_to_fit(text: str, room: float) -> str:
     return fmt.clean(text, max(2, int(room / LETTER_PX)))
 
 
-def _bar(bar: PictureBar, y: float, scale: float, prefix: str, colours: Sequence[Colour], *, dark: bool) -> Markup:
+def _bar(bar: PictureBar, y: float, scale: float, prefix: str, colours: Sequence[Colour]) -> Markup:
     pieces, x = [], 0.0
     for part in bar.parts:
-        wide, fill = part.ms * scale, part.colour.on(dark)
+        wide, fill = part.ms * scale, part.colour.light
         hint = f"{part.colour.label}: {fmt.duration_ms(part.ms)}"
         pieces.append(
             Markup('<g><title>{}</title><rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill="{}"/>').format(
@@ -128,17 +125,17 @@ def _bar(bar: PictureBar, y: float, scale: float, prefix: str, colours: Sequence
             pieces.append(_label(label, x, wide, y, fill, textured=bool(part.colour.texture)))
         x += wide
     if bar.interval is not None:
-        pieces.append(_whisker(bar.interval, y, scale, dark=dark))
+        pieces.append(_whisker(bar.interval, y, scale))
     return Markup("").join(pieces)
 
 
-def _time(bar: PictureBar, x: float, y: float, *, dark: bool, strong: bool) -> Markup:
+def _time(bar: PictureBar, x: float, y: float, *, strong: bool) -> Markup:
     """Return a bar's time, and below it its second line; ``strong`` sets that line in bold."""
-    time = _text(x + 12, y + BAR / 2 + (0 if bar.span else 5), bar.time, INK.on(dark), 'font-size="14" font-weight="700"')
+    time = _text(x + 12, y + BAR / 2 + (0 if bar.span else 5), bar.time, INK.light, 'font-size="14" font-weight="700"')
     if not bar.span:
         return time
     colour, weight = (ACCENT, 'font-size="13" font-weight="700"') if strong else (MUTED, 'font-size="11"')
-    return time + _text(x + 12, y + BAR / 2 + 14, bar.span, colour.on(dark), weight)
+    return time + _text(x + 12, y + BAR / 2 + 14, bar.span, colour.light, weight)
 
 
 def _label_of(part: PicturePart, wide: float, x: float, interval: Sequence[float]) -> str:
@@ -163,26 +160,26 @@ def _label(text: str, x: float, wide: float, y: float, fill: str, *, textured: b
     return behind + _text(middle, y + BAR / 2 + 4, text, ink_on(fill), 'text-anchor="middle"')
 
 
-def _whisker(interval: tuple[float, float], y: float, scale: float, *, dark: bool) -> Markup:
+def _whisker(interval: tuple[float, float], y: float, scale: float) -> Markup:
     low, high = (min(max(ms * scale, 0.0), WIDTH_PX - VALUE + 8.0) for ms in interval)
     middle = y + BAR / 2
     path = f"M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - 5}v10M{high:.1f} {middle - 5}v10"
-    halo, line = PAGE.on(dark), INK.on(dark)
+    halo, line = PAGE.light, INK.light
     return Markup(
         '<path d="{0}" stroke="{1}" stroke-width="4" fill="none"/><path d="{0}" stroke="{2}" stroke-width="1.5" fill="none"/>'
     ).format(path, halo, line)
 
 
-def _removed_rect(above_ms: float, ms: float, y: float, scale: float, *, dark: bool) -> Markup:
+def _removed_rect(above_ms: float, ms: float, y: float, scale: float) -> Markup:
     wide = (above_ms - ms) * scale
     if wide < 3:  # The rectangle is narrower than its outline.
         return Markup("")
     return Markup('<rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill="none" stroke="{}" stroke-dasharray="4 3"/>').format(
-        ms * scale + 1, y + 0.5, wide - 2, BAR - 1, MUTED.on(dark)
+        ms * scale + 1, y + 0.5, wide - 2, BAR - 1, MUTED.light
     )
 
 
-def _ribbons(one: PictureBar, other: PictureBar, y: float, below: float, scale: float, *, dark: bool) -> Markup:
+def _ribbons(one: PictureBar, other: PictureBar, y: float, below: float, scale: float) -> Markup:
     """Return bands from the parts of one bar to the same parts of the next.
 
     A part that only one of them has becomes a triangle.
@@ -195,7 +192,7 @@ def _ribbons(one: PictureBar, other: PictureBar, y: float, below: float, scale: 
         if b - a > 0 or d - c > 0:
             bands.append(
                 Markup('<path d="M{:.2f} {}L{:.2f} {}L{:.2f} {}L{:.2f} {}Z" fill="{}" fill-opacity="0.22"/>').format(
-                    a, y, b, y, d, below, c, below, colour.on(dark)
+                    a, y, b, y, d, below, c, below, colour.light
                 )
             )
     return Markup("").join(bands)
@@ -214,9 +211,7 @@ def _places(bar: PictureBar, order: Sequence[Colour], scale: float) -> dict[Colo
     return ends
 
 
-def _legend(
-    bars: Sequence[PictureBar], colours: Sequence[Colour], y: float, prefix: str, *, dark: bool
-) -> tuple[Markup, float]:
+def _legend(bars: Sequence[PictureBar], colours: Sequence[Colour], y: float, prefix: str) -> tuple[Markup, float]:
     """Return the names of the colours in lines below the bars, and where they end."""
     longest = max((bar.ms for bar in bars), default=1.0)
     named = [
@@ -228,20 +223,20 @@ def _legend(
         if x and x + wide > WIDTH_PX:
             x, y = 0.0, y + 20
         square = Markup('<rect x="{:.1f}" y="{:.1f}" width="12" height="12" fill="{}"/>')
-        pieces.append(square.format(x, y, colour.on(dark)))
+        pieces.append(square.format(x, y, colour.light))
         if colour.texture:
             pieces.append(square.format(x, y, f"url(#{prefix}-{colours.index(colour)})"))
-        pieces.append(_text(x + 18, y + 10, colour.label, MUTED.on(dark)))
+        pieces.append(_text(x + 18, y + 10, colour.label, MUTED.light))
         x += wide
     return Markup("").join(pieces), y + (20 if named else 0)
 
 
-def _patterns(colours: Sequence[Colour], prefix: str, *, dark: bool) -> Markup:
+def _patterns(colours: Sequence[Colour], prefix: str) -> Markup:
     pattern = Markup(
         '<pattern id="{}-{}" width="8" height="8" patternUnits="userSpaceOnUse"><path d="{}" stroke="{}" stroke-opacity="0.4" stroke-width="1.6" fill="none"/></pattern>'
     )
     return Markup("").join(
-        pattern.format(prefix, at, _LINES[colour.texture], "#000000" if luminance(colour.on(dark)) > 0.3 else "#FFFFFF")
+        pattern.format(prefix, at, _LINES[colour.texture], "#000000" if luminance(colour.light) > 0.3 else "#FFFFFF")
         for at, colour in enumerate(colours)
         if colour.texture
     )

@@ -163,7 +163,7 @@ def _poster(result: RunResult) -> Markup | None:
     if before is None:
         return None
     plan = advice.plan_bar(result, forecast.after_ms if forecast is not None else None)
-    bars = poster_bars.of_run(result, before.text, forecast, dark=False, plan=plan)
+    bars = poster_bars.of_run(result, before.text, forecast, plan=plan)
     small = poster_bars.unlabelled(bars)
     facts = host_words.facts(result, forecast)
     if forecast is None:
@@ -264,7 +264,7 @@ def _waterfall_picture(bars: list[waterfall.WaterfallBar], step: step_parts.Step
         title=step_parts.title(bars, step, shown=is_shown),
         method=step_parts.method(step, host=any(b.owner in HOST_PARTS for b in bars)),
         steps=poster_bars.both_steps(bars, dark=False),
-        moves=poster_bars.moves(bars, dark=False),
+        moves=poster_bars.moves(bars),
         legend=[entry_of(colour_of(b.owner, b.cause), dark=False)._replace(label=b.label) for b in visible],
         table=table,
     )

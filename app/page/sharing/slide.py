@@ -54,7 +54,7 @@ def of_run(result: RunResult) -> dict[str, Any] | None:
         else []
     )
     bars = poster_bars.of_run(
-        result, before, forecast, dark=False, plan=advice.plan_bar(result, forecast.after_ms if forecast is not None else None)
+        result, before, forecast, plan=advice.plan_bar(result, forecast.after_ms if forecast is not None else None)
     )
     return {
         "title": fmt.clean(headline.on_poster(result)),
@@ -79,7 +79,7 @@ def of_comparison(comparison: Comparison) -> dict[str, Any] | None:
     if not steps:
         return None
     bars = step_parts.bars(comparison, steps[0])
-    _, *moves, _ = poster_bars.moves(bars, dark=False)
+    _, *moves, _ = poster_bars.moves(bars)
     names = compare_words.names(comparison)
     return {
         "title": fmt.clean(compare_words.headline(comparison)),

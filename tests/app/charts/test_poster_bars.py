@@ -39,7 +39,7 @@ def judged() -> RunJudgement:
 
 
 def test_narrow_parts_are_named_below_unless_they_are_tiny() -> None:
-    bars = now_and_after(judged(), "1.00 ms", None, dark=False)
+    bars = now_and_after(judged(), "1.00 ms", None)
     assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["host waits for a result (sync)"]
     assert [piece.label.split("\u00a0")[0] for piece in bars[0].parts if piece.label] == [
         "other compute 400",
@@ -48,9 +48,7 @@ def test_narrow_parts_are_named_below_unless_they_are_tiny() -> None:
 
 
 def test_the_step_after_a_change_has_the_predicted_length_and_no_owner() -> None:
-    _, after = now_and_after(
-        judged(), "1.00 ms", CombinedPrediction(before_ms=1.0, after_ms=0.6, mfu_before=None, gpus=1), dark=False
-    )
+    _, after = now_and_after(judged(), "1.00 ms", CombinedPrediction(before_ms=1.0, after_ms=0.6, mfu_before=None, gpus=1))
     assert after.width == "60.00%"  # 0.6 of 1 ms
     assert after.parts[0].colour not in {owner.light for owner in OWNERS.values()}
 
@@ -65,7 +63,7 @@ def test_time_outside_the_profiled_steps_is_labelled() -> None:
     lead = replace(lead, best=replace(lead.best, estimate=Reading(0.5)))
     verdict = judge(lead)
     assert verdict is not None
-    named = {part.hint.split(":")[0]: part.weight for part in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts}
+    named = {part.hint.split(":")[0]: part.weight for part in now_and_after(verdict, "1.00 ms", None)[0].parts}
     assert named == {"other compute": 400.0, "cause not in the trace": 100.0, "outside the profiled steps": 500.0}
     rows = {row.name: row.ms for row in lost_time.rows(lead, "unprofiled")}
     # Idle uses the same words
@@ -89,7 +87,7 @@ def test_a_narrow_page_lists_named_parts_below_the_bar() -> None:
 
 def test_a_phone_shows_shares_and_the_time_of_the_next_step() -> None:
     verdict = judged()
-    bars = now_and_after(verdict, "1.00 ms", CombinedPrediction(1.0, 0.8, None, 1), dark=False)
+    bars = now_and_after(verdict, "1.00 ms", CombinedPrediction(1.0, 0.8, None, 1))
     shown = str(templates.pieces("poster.html").drawn(bars, unlabelled(bars)))
     part = next(part for part in bars[0].parts if part.label)
     assert f"{part.short}</span>" in shown and part.short.replace("\xa0", " ").endswith("%")
@@ -101,14 +99,14 @@ def test_a_name_too_long_for_its_part_is_listed_below() -> None:
     ledger = [("other_compute", None, 122_000_000, 122.0), ("idle", "python_host", 26_000_000, 26.0)]
     verdict = judge(run_of(ledger=ledger).lead)
     assert verdict is not None
-    bars = now_and_after(verdict, "148 ms", None, dark=False)
+    bars = now_and_after(verdict, "148 ms", None)
     assert [piece.label for piece in bars[0].parts if piece.label] == ["other compute 122\xa0ms"]
     assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["Python on the host"]
 
 
 def test_parts_of_a_step_have_one_order_on_every_screen() -> None:
     verdict = judged()
-    names = [piece.hint.partition(":")[0] for piece in now_and_after(verdict, "1.00 ms", None, dark=False)[0].parts]
+    names = [piece.hint.partition(":")[0] for piece in now_and_after(verdict, "1.00 ms", None)[0].parts]
     assert names == ["other compute", "memset", "host waits for a result (sync)", "cause not in the trace"]
     parts = verdict.parts
     card = of_shares([(part.owner, part.cause, part.share) for part in parts], dark=False)

@@ -44,7 +44,7 @@ def test_the_bar_after_a_change_names_the_removed_time() -> None:
     verdict = judge(verdict_of) if verdict_of is not None else None
     assert verdict is not None
     for after_ms, named in ((0.8, True), (0.05, False)):
-        bars = now_and_after(verdict, "1.00 ms", CombinedPrediction(1.0, after_ms, None, 1), dark=False)
+        bars = now_and_after(verdict, "1.00 ms", CombinedPrediction(1.0, after_ms, None, 1))
         assert bool(bars[1].parts[0].label) == named
         assert any(piece.hint.startswith("after the change: ≈") for piece in unlabelled(bars)) != named
     shown = str(templates.pieces("poster.html").drawn([bars[0], bars[1]], unlabelled(bars)))
@@ -113,6 +113,6 @@ def test_a_plan_with_a_much_larger_gain_than_its_first_change_has_a_bar() -> Non
     result = replace(run_of(ledger=ledger), findings=[replace(GAIN, edits=(AsGraph(),))], plan=plan(30.0))
     whole = advice.plan_bar(result, 64.6)
     assert whole is not None and whole.name.startswith("both changes: 2.2") and "30.0" in whole.time
-    assert [bar.name for bar in of_run(result, "67 ms", None, dark=False, plan=whole)] == ["now", "plan"]
+    assert [bar.name for bar in of_run(result, "67 ms", None, plan=whole)] == ["now", "plan"]
     assert advice.plan_bar(replace(result, plan=plan(62.0)), 64.6) is None  # The plan gains hardly more than its first change.
     assert advice.plan_bar(replace(result, plan=()), 64.6) is None
