@@ -1,10 +1,11 @@
-"""Remove characters from untrusted texts that move a cursor, reverse a line or are invisible."""
+"""Texts for terminals: aligned columns, without characters that move a cursor, reverse a line or are invisible."""
 
 from __future__ import annotations
 
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 INVISIBLE_CATEGORIES = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")  # Characters of these Unicode categories are not visible.
@@ -20,6 +21,13 @@ def json_text(value: Any, indent: int | None = None) -> str:
     """Return JSON with readable names in which only such characters are escaped."""
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     return _NOT_PLAIN.sub(lambda sign: json.dumps(sign[0])[1:-1] if _is_invisible(sign[0], "\n") else sign[0], text)
+
+
+def aligned(rows: Sequence[Sequence[str]], sides: str = "<") -> list[str]:
+    """Return rows of a table as lines; ``sides`` has < or > for each column, and its last one is for all further columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    formats = [f"{side}{width}" for side, width in zip(sides.ljust(len(widths), sides[-1]), widths, strict=True)]
+    return ["  ".join(map(format, row, formats)).rstrip() for row in rows]
 
 
 def _is_invisible(sign: str, allowed: str) -> bool:

@@ -24,7 +24,7 @@ from sawtooth.app.commands.output import (
     format_for,
     write,
 )
-from sawtooth.app.printable import json_text, printable
+from sawtooth.app.printable import aligned, json_text, printable
 from sawtooth.app.reports import audit as report
 from sawtooth.app.words import checklist as checklist_words
 from sawtooth.app.words.comparisons import chain as chain_words
@@ -96,9 +96,7 @@ def _list(result: RunResult, checked: tuple[Checked, ...], chosen: TableFormat) 
 
 
 def _align(title: str, rows: list[list[str]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return printable("\n".join([title, "", *lines]), "\n")
+    return printable("\n".join([title, "", *aligned(rows)]), "\n")
 
 
 def _as_json(run_chain: RunChain) -> dict[str, Any]:

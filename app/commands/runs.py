@@ -22,7 +22,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.names import data_folder, run_named
 from sawtooth.app.commands.output import DataOption, say
-from sawtooth.app.printable import json_text
+from sawtooth.app.printable import aligned, json_text
 from sawtooth.app.runs.card import Card, card_of, stored_card
 from sawtooth.app.runs.listing import listed
 from sawtooth.app.served_address import DEFAULT_PORT, ServedAddress, addresses
@@ -74,7 +74,7 @@ def list_runs(
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else MAX_COLUMNS
     cards = _cards(manifests, folder)
     older = [card is None and analysed_before(folder, run) for run, card in zip(manifests, cards, strict=True)]
-    for line in _table([_row(*each) for each in zip(manifests, cards, older, strict=True)]):
+    for line in aligned([_row(*each) for each in zip(manifests, cards, older, strict=True)]):
         say(line if len(line) <= width else f"{line[: width - 1]}…")
 
 
@@ -99,11 +99,6 @@ def _row(run: Manifest, card: Card | None, older: bool) -> tuple[str, ...]:
     not_analysed = OLDER_ANALYSIS.format(run=run.id) if older else f"not analysed yet ({kinds})"
     verdict = (card.headline or card.problem or "") if card else not_analysed
     return run.id, fmt.clean(run.name), step, when, ", ".join(fmt.clean(tag) for tag in run.tags), verdict
-
-
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(5)] if rows else []
-    return ["  ".join([*(f"{c:<{w}}" for c, w in zip(row, widths, strict=False)), row[5]]).rstrip() for row in rows]
 
 
 @runs_app.command()

@@ -11,6 +11,7 @@ from sawtooth.analysis.compare.matching import Match
 from sawtooth.analysis.knowledge.owners import HOST_LOADING, LOST_OWNERS, OUTSIDE_PROFILE
 from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import WaterfallBar
+from sawtooth.app.printable import aligned
 from sawtooth.app.reports.escaped import as_written as _plain
 from sawtooth.app.reports.escaped import for_terminals
 from sawtooth.app.reports.text import BAR_CHARACTERS, LOST, MARKER, MAX_TABLE_ROWS, WORK
@@ -128,9 +129,7 @@ def text(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:
     lines += ["", *limits.sentences(comparison)] if limits.sentences(comparison) else []
     lines += ["", f"A: {words.names(comparison)[0]}    B: {words.names(comparison)[1]}"]
     for rows in filter(None, (audit.pair_rows(comparison), changes.metric_rows(comparison))):
-        widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
-        lines += [f"  {label:<{widths[0]}}  {a:>{widths[1]}}  {b:>{widths[2]}}  {change}" for label, a, b, change in rows]
-        lines.append("")
+        lines += [*(f"  {line}" for line in aligned(rows, "<>><")), ""]
     for step in step_parts.steps_divided(comparison):
         parts = step_parts.bars(comparison, step)
         width = max(len(part.named) for part in parts)

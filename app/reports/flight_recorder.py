@@ -10,6 +10,7 @@ from typing import Any
 from sawtooth.analysis.dumps.hung_collective import UNKNOWN_RANK, FlightReport, Hang, RankState
 from sawtooth.analysis.knowledge.frames import is_user_line
 from sawtooth.app import format as fmt
+from sawtooth.app.printable import aligned
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.ingest.dumps.flight_recorder import Entry, StackFrame
 
@@ -104,10 +105,7 @@ def text(report: FlightReport) -> str:
     """Return the answer for a terminal."""
     lines = [headline(report), *details(report)]
     for hang in report.hangs:
-        table = [COLUMNS, *rows(hang)]
-        widths = [max(len(row[i]) for row in table) for i in range(len(COLUMNS))]
-        lines += ["", f"{_call(hang)}"]
-        lines += ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+        lines += ["", _call(hang), *aligned([COLUMNS, *rows(hang)])]
     return for_terminals(lines)
 
 

@@ -9,6 +9,7 @@ from sawtooth.analysis.dumps.fragmentation import FailedAllocation
 from sawtooth.analysis.dumps.held_memory import DeviceMemory, Holder
 from sawtooth.analysis.dumps.stacks import ALLOCATED_BEFORE
 from sawtooth.app import format as fmt
+from sawtooth.app.printable import aligned
 from sawtooth.app.reports.escaped import as_written, for_terminals
 
 MAX_ROWS = 10  # Rows of a table.
@@ -110,12 +111,7 @@ def text(memories: Sequence[DeviceMemory]) -> str:
         lines += [""] if lines else []
         lines += [headline(memory), *details(memory)]
         for title, rows in tables(memory):
-            table = [(title, *HEADS[1:]), *rows]
-            widths = [max(len(row[i]) for row in table) for i in range(len(HEADS))]
-            lines.append("")
-            for name, *cells in table:
-                aligned = "".join(f"  {cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))
-                lines.append(f"{name:<{widths[0]}}{aligned}")
+            lines += ["", *aligned([(title, *HEADS[1:]), *rows], "<>")]
     return for_terminals(lines)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from dataclasses import replace
 
 from sawtooth.analysis.knowledge.lost_time import UNATTRIBUTED
@@ -13,6 +13,7 @@ from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResul
 from sawtooth.analysis.run.scaled_ledger import NOTHING_MS
 from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge, parts_of
 from sawtooth.app import format as fmt
+from sawtooth.app.printable import aligned
 from sawtooth.app.reports import numbers
 from sawtooth.app.reports.escaped import as_written, for_terminals
 from sawtooth.app.theme import colour_of
@@ -113,7 +114,7 @@ def text(result: RunResult) -> str:
     if result.lead is not None and result.lead.ledger:
         lines += _ledger_text(result.lead)
     for title, headings, parts in host_words.tables(result.host) if result.host else ():
-        lines += ["", title, *_columns([headings, *parts])]
+        lines += ["", title, *(f"  {line}" for line in aligned([headings, *parts], "<>"))]
     printed = {head, subtitle}
     lines += _readings_text(result, printed)
     lines += about_samples(result)
@@ -139,13 +140,7 @@ def _readings_text(result: RunResult, printed: Set[str]) -> list[str]:
 def _ledger_text(rank: RankResult) -> list[str]:
     heads, rows = _ledger_table(rank)
     title = "Parts of a step" if len(rank.counted) else "Where the time goes"
-    name_width = max(len(row[0]) for row in [(title,), *rows])
-    widths = [max(len(row[i]) for row in [("", *heads), *rows]) for i in range(1, len(heads) + 1)]
-    table = [(title, *heads), *(("  " + row[0], *row[1:]) for row in rows)]
-    lines = [
-        f"{name:<{name_width + 2}}  " + "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
-        for name, *cells in table
-    ]
+    lines = aligned([(title, *heads), *((f"  {name}", *cells) for name, *cells in rows)], "<>")
     return ["", *lines, *([f"  {LAST_UNDER_PROFILER}"] if _is_last_under_profiler(rank) else [])]
 
 
@@ -224,15 +219,6 @@ def _range_without_plan(result: RunResult, finding: Finding) -> str:
 def limiting_diagnostics(result: RunResult) -> list[Diagnostic]:
     """Return the diagnostics that limit the numbers; the JSON also lists events that no number uses."""
     return [diagnostic for diagnostic in result.diagnostics if not diagnostic.key.startswith("not_stored")]
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  "
-        + "  ".join(f"{cell:<{w}}" if not i else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(row, widths, strict=True)))
-        for row in rows
-    ]
 
 
 def _busy_of_run(result: RunResult) -> str | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sawtooth.app import format as fmt
+from sawtooth.app.printable import aligned
 from sawtooth.app.trials import steps
 from sawtooth.app.trials.choosing import Candidate, group_of
 from sawtooth.app.trials.endings import MAX_PROLONGATION, MIN_STEPS
@@ -71,8 +72,7 @@ def lines(session: TrialSession) -> list[str]:
         out.append(f"Step without a change: {_with_interval(base_ms, low_ms, high_ms)}, {runs}.")
     if session.trials:
         rows = [("change", "predicted", "measured", "inside", "status", "costs"), *map(_row, session.trials)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        out += ["", *("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)]
+        out += ["", *aligned(rows)]
     for trial in session.trials:
         remarks = _remarks(trial, session)
         if remarks:

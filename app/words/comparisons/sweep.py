@@ -8,6 +8,7 @@ import pandas as pd
 
 from sawtooth.analysis.compare.sweep import BatchPrediction, Sweep
 from sawtooth.app import format as fmt
+from sawtooth.app.printable import aligned
 
 FLOATS = (
     "throughput",
@@ -107,9 +108,7 @@ def _percent(value: float | None) -> float | None:
 
 def lines(sweep: Sweep) -> list[str]:
     """Return a sweep's table for a terminal, with aligned columns."""
-    table = [list(columns(sweep).values()), *cells(sweep)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return aligned([list(columns(sweep).values()), *cells(sweep)])
 
 
 HOST_LIMITS = " If the host is the limit, only a range is given, because at another time the host may be up to 1.5 times as fast or as slow."
