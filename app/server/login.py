@@ -109,7 +109,6 @@ class Authentication:
         self.sessions = sessions
         self.wrong = WrongTokens()
         self._token, self._token_hash = token, token_hash(token)
-        self._old_cookie = cookie_of(token)
         self.cookie = session_cookie_of(token)
 
     def is_token(self, sent: str) -> bool:
@@ -123,17 +122,14 @@ class Authentication:
         )
 
     def logged_in(self, caller: Client) -> bool:
-        """Return whether the request has a session, or the cookie of an older version."""
-        if any(self.sessions.find(secret, caller.user, self._token_hash) for secret in self.secrets(caller)):
-            return True
-        name, value = self._old_cookie
-        # http.cookies would drop all cookies if another server of this host has set one such as x={"a": 1}.
-        return hmac.compare_digest(cookie_parser(caller.headers.get("cookie", "")).get(name, "").encode(), value.encode())
+        """Return whether the request has a session."""
+        return any(self.sessions.find(secret, caller.user, self._token_hash) for secret in self.secrets(caller))
 
     def secrets(self, caller: Client) -> list[str]:
         """Return the request's session cookies.
 
-        A server on another port of this host can set a cookie with the same name.
+        A server on another port of this host can set a cookie with the same name. http.cookies would drop all cookies if one is
+        not valid, such as x={"a": 1}.
         """
         pairs = (pair.partition("=") for pair in caller.headers.get("cookie", "").split(";"))
         return [value.strip() for name, _, value in pairs if name.strip() == self.cookie][:MAX_COOKIES]
@@ -170,7 +166,6 @@ class Authentication:
                 self.sessions.end_of(secret)
             response = RedirectResponse("/", status_code=303)
             response.delete_cookie(self.cookie, path="/")
-            response.delete_cookie(self._old_cookie[0], path="/")
             return response
         fields = await _fields(Request(scope, receive))
         target = fields.get("next", "/")
@@ -235,12 +230,6 @@ def _link_page(code: str, target: str) -> Response:
         "cache-control": "no-store",
     }
     return HTMLResponse(page, headers=headers)
-
-
-def cookie_of(token: str) -> tuple[str, str]:
-    """Return name and value of the cookie that older versions set for ``token``."""
-    digest = hashlib.sha256(b"sawtooth cookie name\0" + token.encode()).hexdigest()
-    return f"sawtooth_{digest[:8]}", hmac.new(token.encode(), b"sawtooth cookie", hashlib.sha256).hexdigest()
 
 
 def session_cookie_of(token: str) -> str:

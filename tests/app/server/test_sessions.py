@@ -12,7 +12,7 @@ from starlette.websockets import WebSocketDisconnect
 from sawtooth.app.server import login
 from sawtooth.app.server import sessions as stored_sessions
 from sawtooth.app.server.local_user import user_of
-from sawtooth.app.server.login import cookie_of, session_cookie_of
+from sawtooth.app.server.login import session_cookie_of
 from sawtooth.app.server.sessions import LINK_SECONDS, MAX_LINKS, MAX_SESSIONS, SESSION_SECONDS, Sessions, token_hash
 from sawtooth.ingest.schema import DataFolder
 from tests.support.logins import TOKEN, client_of, follow
@@ -103,15 +103,6 @@ def test_a_new_token_ends_sessions_of_the_old_one(data) -> None:
     secret = sessions.open(sessions.new("token", "", "", None, token_hash(TOKEN)))
     assert sessions.find(secret, None, token_hash(TOKEN))
     assert sessions.find(secret, None, token_hash("another-token")) is None
-
-
-def test_a_cookie_of_an_older_version_works_until_its_token_changes(data) -> None:
-    client = client_of(data)
-    client.cookies.set(*cookie_of(TOKEN))
-    assert client.get("/").text == "the page"
-    client.cookies.clear()
-    client.cookies.set(*cookie_of("another-token"))
-    assert client.get("/").status_code == 401
 
 
 def test_the_files_of_sessions_are_limited_and_private(data) -> None:
