@@ -24,6 +24,22 @@ UNNAMED = "(unnamed)"  # This text replaces a missing or empty name.
 MIN_UNIX_NS = 10**17
 # GPUs of one host, including MIG instances. Each GPU is analysed separately, so more GPUs would take too long.
 MAX_DEVICES = 256
+# The severity and the sentence of the problems that all formats share, by key.
+COMMON_SENTENCES = {
+    "name_cut": ("info", "Very long names were cut."),
+    "overrun": (
+        "data_loss",
+        "GPU operations end after the next operation of their stream began, which is impossible. They were cut off where the next operation begins.",
+    ),
+    "duplicate": (
+        "data_loss",
+        "GPU operations that were recorded twice (equal stream, times, name and correlation) are stored once.",
+    ),
+    "correlation_repeated": (
+        "info",
+        "Several launches share a correlation id. GPU operations were linked to the last of these launches before them.",
+    ),
+}
 
 
 class TraceTables(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 from sawtooth.ingest.decode import MAX_TIME_NS, NULL, small_integers
@@ -13,7 +12,7 @@ from sawtooth.ingest.trace.nsight.database import HOW_TO_EXPORT
 from sawtooth.ingest.trace.nsight.gpu import DeviceNumbering
 from sawtooth.ingest.trace.nsight.samples import read_samples
 from sawtooth.ingest.trace.nsight.trace import PART_MASK, PROCESS_SHIFT, NsightTrace
-from sawtooth.ingest.trace.source import MAX_DEVICES, MIN_UNIX_NS, TABLES, Facts
+from sawtooth.ingest.trace.source import COMMON_SENTENCES, MAX_DEVICES, MIN_UNIX_NS, TABLES, Facts
 
 DEVICE_COLUMNS = (
     "id",
@@ -28,20 +27,6 @@ DEVICE_COLUMNS = (
     "maxRegistersPerSm",
     "maxShmemPerSm",
 )
-EARLY_DEVICES = "TARGET_INFO_CUDA_GPU"  # Exports before the middle of 2021 have this table, with CUPTI's field names.
-EARLY_DEVICE_COLUMNS = (
-    "deviceId",
-    "deviceId",
-    "name",
-    "globalMemorySize",
-    "computeCapabilityMajor",
-    "computeCapabilityMinor",
-    "numMultiprocessors",
-    "numThreadsPerWarp",
-    "maxWarpsPerMultiprocessor",
-    "maxRegistersPerMultiprocessor",
-    "maxSharedMemoryPerMultiprocessor",
-)
 SYSTEM_FACTS = {"Hostname": "host", "NvDriverVersion": "driver_version"}
 # Other values are not stored, because exports contain environment variables, which may contain secrets.
 STORED_KEYS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
@@ -50,30 +35,17 @@ IGNORED_TABLES = {  # The content of each table, in words.
     "COMPOSITE_EVENTS": "samples of the CPU",
     "CUDA_GPU_MEMORY_USAGE_EVENTS": "allocations",
 }
-SENTENCES = {
+SENTENCES = COMMON_SENTENCES | {
     "time_open": (
         "data_loss",
         "Events without a start or an end, such as ranges still open when the recording stopped, were left out.",
     ),
     "time_negative": ("data_loss", "Events that end before they start were left out."),
     "time_absurd": ("data_loss", "Events that claim to last more than 7 days were left out."),
-    "name_cut": ("info", "Very long names were cut."),
     "not_ranges": ("info", "NVTX marks, categories and names are not stored, because Sawtooth does not use them."),
     "samples_many": (
         "data_loss",
         "Samples of GPU metrics are not stored, because there are too many. Record with a lower --gpu-metrics-frequency.",
-    ),
-    "overrun": (
-        "data_loss",
-        "GPU operations end after the next operation of their stream began, which is impossible. They were cut off where the next operation begins.",
-    ),
-    "duplicate": (
-        "data_loss",
-        "GPU operations that were recorded twice (equal stream, times, name and correlation) are stored once.",
-    ),
-    "correlation_repeated": (
-        "info",
-        "Several launches share a correlation id. GPU operations were linked to the last of these launches before them.",
     ),
     "graphs_whole": (
         "info",
@@ -166,8 +138,7 @@ def _pairs(trace: NsightTrace, table: str, keys: tuple[str, ...]) -> dict[str, s
 def _devices(trace: NsightTrace, numbering: DeviceNumbering) -> Iterator[dict[str, Any]]:
     """Yield the rows of table ``devices``, by the numbers that GPU operations use."""
     seen: set[int] = set()
-    rows = trace.database.rows
-    for batch in chain(rows("TARGET_INFO_GPU", DEVICE_COLUMNS), rows(EARLY_DEVICES, EARLY_DEVICE_COLUMNS)):
+    for batch in trace.database.rows("TARGET_INFO_GPU", DEVICE_COLUMNS):
         for row in batch[:MAX_DEVICES]:
             values = [None if v == NULL else int(v) for v in small_integers([*row[:2], *row[4:]])]
             gpu, cuda, major, minor, sms, warp, warps, registers, shared = values

@@ -13,7 +13,7 @@ from sawtooth.ingest.capture.devices import UUIDS_KEY
 from sawtooth.ingest.decode import MAX_TIME_NS, MICROSECOND_NS, NULL, integers, small_integers
 from sawtooth.ingest.errors import ImportDiagnostic, SourceError
 from sawtooth.ingest.trace.other_profiles import other_profiler
-from sawtooth.ingest.trace.source import MAX_DEVICES, TABLES, Facts
+from sawtooth.ingest.trace.source import COMMON_SENTENCES, MAX_DEVICES, TABLES, Facts
 from sawtooth.ingest.trace.torch_json.begin_end_events import pair_edges
 from sawtooth.ingest.trace.torch_json.cuspy import samples
 from sawtooth.ingest.trace.torch_json.device_problems import mixed_contexts, unread_device
@@ -53,7 +53,7 @@ DEVICE_FIELDS = {
     "shared_memory_per_sm_bytes": ("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor"),
 }
 # The severity and the sentence of each note, by key.
-SENTENCES = {
+SENTENCES = COMMON_SENTENCES | {
     "time_missing": ("data_loss", "Events without a readable ts or dur were left out."),
     "time_zero": ("data_loss", "Events with start 0 and duration 0, which torch 2.12 writes for lost events, were left out."),
     "duration_negative": ("data_loss", "Events with a negative duration were left out."),
@@ -66,24 +66,11 @@ SENTENCES = {
     "event_cut": ("data_loss", "The last event was cut off and left out."),
     "edge_unmatched": ("data_loss", "Begins without an end, or ends without a begin, were left out."),
     "name_missing": ("info", "Events without a name are called (unnamed)."),
-    "name_cut": ("info", "Very long names were cut."),
     "metadata_large": ("data_loss", "Very large parts of the metadata, which no profiler writes, were left out."),
     "metadata_repaired": ("info", "The part before the events was not valid JSON and was repaired."),
     "tail": ("info", "Text after the end of the trace was ignored."),
     "tail_long": ("info", "A very long text after the events was ignored."),
     "second_events": ("data_loss", "A second traceEvents list was ignored."),
-    "overrun": (
-        "data_loss",
-        "GPU operations end after the next operation of their stream began, which is impossible. They were cut off where the next operation begins.",
-    ),
-    "duplicate": (
-        "data_loss",
-        "GPU operations that were recorded twice (equal stream, times, name and correlation) are stored once.",
-    ),
-    "correlation_repeated": (
-        "info",
-        "Several launches share a correlation id. GPU operations were linked to the last of these launches before them.",
-    ),
     "pm_sampling": (
         "info",
         "The GPU's counters were sampled (PM sampling), which locks the clocks. Steps may take another time without sampling.",

@@ -118,27 +118,6 @@ def test_an_older_version_without_most_columns_and_tables(ask):
     assert notes == [("no_host",), ("no_operators",)]
 
 
-def test_the_devices_of_early_2021_are_read(ask):
-    made = export.tables()
-    del made["TARGET_INFO_GPU"]
-    made["TARGET_INFO_CUDA_GPU"] = [
-        {
-            "deviceId": 0,
-            "name": "Tesla T4",
-            "globalMemorySize": 15 << 30,
-            "computeCapabilityMajor": 7,
-            "computeCapabilityMinor": 5,
-            "numMultiprocessors": 40,
-            "numThreadsPerWarp": 32,
-            "maxWarpsPerMultiprocessor": 32,
-        }
-    ]
-    (device,) = ask(
-        made, "SELECT device, name, memory_bytes, sms, max_threads_per_sm, compute_major, compute_minor FROM devices"
-    )
-    assert device == [(0, "Tesla T4", 15 << 30, 40, 1024, 7, 5)]
-
-
 def test_busy_time_and_ranges_equal_sums_of_the_tables(tmp_path, folder):
     path = tmp_path / "small.sqlite"
     export.write(path, export.tables(pids=(100, 200)))
