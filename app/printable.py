@@ -1,4 +1,4 @@
-"""Texts for terminals: aligned columns, without characters that move a cursor, reverse a line or are invisible."""
+"""Aligned columns, and texts without characters that move a cursor, reverse a line or are invisible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def json_text(value: Any, indent: int | None = None) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], sides: str = "<") -> list[str]:
-    """Return rows of a table as lines; ``sides`` has < or > for each column, and its last one is for all further columns."""
+    """Return the rows of a table as lines with aligned columns.
+
+    ``sides`` has < or > for each column; its last character is for all further columns.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     formats = [f"{side}{width}" for side, width in zip(sides.ljust(len(widths), sides[-1]), widths, strict=True)]
     return ["  ".join(map(format, row, formats)).rstrip() for row in rows]
