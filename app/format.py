@@ -69,11 +69,11 @@ APPROXIMATELY = f"≈{_THIN}"  # Before every estimated or predicted value with 
 
 
 def step_change(before_ms: float, after_ms: float, *, about: str = "", after_about: str = APPROXIMATELY) -> str:
-    """Return a step's time before and after: "65.7 → ≈ 35.1 ms" or "1.25 s → ≈ 310 ms".
+    """Return a step's time before and after: "1.07 → ≈ 0.63 ms" or "1.25 s → ≈ 310 ms".
 
     ``about`` is APPROXIMATELY if the time before is estimated, and ``after_about`` is "" if the time after is measured.
     """
-    before, after = duration_ms(before_ms), duration_ms(after_ms)
+    before, after = part_ms(after_ms, before_ms), part_ms(before_ms, after_ms)
     number_before, unit = before.split(_THIN)
     return f"{about}{number_before if after.endswith(_THIN + unit) else before} → {after_about}{after}"
 
@@ -83,7 +83,8 @@ def saved_time(before_ms: float, after_ms: float) -> str:
 
     For example, 33.6 and 15.9 ms differ by 17.7 ms.
     """
-    (before, unit), (after, other) = (duration_ms(ms).split(_THIN) for ms in (before_ms, after_ms))
+    times = part_ms(after_ms, before_ms), part_ms(before_ms, after_ms)
+    (before, unit), (after, other) = (text.split(_THIN) for text in times)
     if unit != other:
         return duration_ms(before_ms - after_ms)
     of = Decimal(before.replace(",", ""))

@@ -64,7 +64,7 @@ def check(facts: DeviceFacts, *, timed: bool, steps: int) -> FailedCheck | None:
         effects = OF_GPU_RECORDS if timed else OF_GPU_RECORDS | OF_STEP_TIME
         if 2 * facts.lost_graphs > facts.lost_launches:
             statement = f"{facts.lost_graphs:,} launches of CUDA graphs have no record of their kernels"
-            headline, advice = "The kernels of CUDA graphs are missing. Record their nodes too.", NODES
+            headline, advice = "The kernels of CUDA graphs are missing. Record them too.", NODES
         elif 2 * facts.lost_unseen > facts.lost_launches:
             statement = f"Operators launched at least {facts.lost_launches:,} fewer GPU operations than in other steps with the same inputs"
             headline, advice = "Launches and their kernels are missing. Record again with fewer steps.", RECORD_FEWER_STEPS

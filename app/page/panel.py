@@ -136,14 +136,15 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f", help=help_)
 
 
-def share_bar(heading: str, values: pd.Series | None = None) -> Any:
+def share_bar(heading: str, values: pd.Series | None = None, about: str | None = None) -> Any:
     """Return a column of shares as bars, for a table converted by ``in_percent``.
 
     The bar of the largest of ``values`` has the full length. Without ``values``, the full length is 100 %.
+    ``about`` explains the heading.
     """
     largest = float(values.max()) if values is not None and len(values) else 1.0
     full = 100.0 * largest if largest > 0 else 100.0
-    return st.column_config.ProgressColumn(heading, format=PERCENT, min_value=0.0, max_value=full, width=105)
+    return st.column_config.ProgressColumn(heading, help=about, format=PERCENT, min_value=0.0, max_value=full, width=105)
 
 
 def in_percent(rows: pd.DataFrame) -> pd.DataFrame:

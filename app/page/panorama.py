@@ -22,6 +22,9 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 CLOCK, TEMPERATURE = "clock_sm_mhz", "temp_c"
 SLOWED_CLOCK_SHARE = 0.95  # Share of the usual clock; times with a lower clock are drawn in the colour of a fault.
+MIN_TYPICAL_SHARE = (
+    0.8  # Share of the mean utilization. A step is not drawn where the GPU does less, such as while the profiler starts.
+)
 MAX_PEERS = 16  # The median clock comes from this many GPUs. More would hardly change it, and each must be read.
 
 Spans = list[tuple[float, float, float | None]]
@@ -65,9 +68,9 @@ def of(result: RunResult) -> dict[str, Any] | None:
 def _one_step(result: RunResult, telemetry: TelemetrySeries, spans: Spans) -> tuple[float, float] | None:
     """Return the start and end of one step as shares of the recording.
 
-    Its length is the run's step time. It begins where a profiled step begins, if trace and telemetry share a clock and the
-    sample there shows work, else in the middle of the steady part. The result is None if no step time is known, or if it is
-    longer than the telemetry.
+    Its length is the run's step time. It begins where a profiled step begins if trace and telemetry share a clock, else in the
+    middle of the steady part. If the GPU does less work there than on average, the step begins at the nearest place with usual
+    work. The result is None if no step time is known, or if it is longer than the telemetry.
     """
     step_ms = reading_order.best_ms(result)
     if not step_ms or step_ms * 1e6 > telemetry.span.ns:
@@ -75,15 +78,33 @@ def _one_step(result: RunResult, telemetry: TelemetrySeries, spans: Spans) -> tu
     lead, at = result.lead, None
     if lead is not None and len(lead.counted):
         first = int(lead.counted["start_ns"].iloc[len(lead.counted) // 2])
-        share = (first - telemetry.span.start_ns) / telemetry.span.ns
-        shows_work = any(value for begin, end, value in spans if begin <= share < end)
-        if shows_work and series.overlap(telemetry, TimelineSpan(first, first + round(step_ms * 1e6)), lead.trace.clock):
+        if series.overlap(telemetry, TimelineSpan(first, first + round(step_ms * 1e6)), lead.trace.clock):
             at = first
     if at is None:
         steady = telemetry_strip.steady(telemetry, telemetry_strip.summary_of(result, telemetry))
         at = (steady.span.start_ns + steady.span.end_ns) // 2
-    start = float(np.clip((at - telemetry.span.start_ns) / telemetry.span.ns, 0.0, 1.0))
-    return start, min(start + step_ms * 1e6 / telemetry.span.ns, 1.0)
+    length = step_ms * 1e6 / telemetry.span.ns
+    start = _with_usual_work(float(np.clip((at - telemetry.span.start_ns) / telemetry.span.ns, 0.0, 1.0)), length, spans)
+    return start, min(start + length, 1.0)
+
+
+def _with_usual_work(start: float, length: float, spans: Spans) -> float:
+    """Return ``start``, or the nearest begin of a span with about the mean work of the GPU.
+
+    All places are shares of the recording. The work counts from the place on, for ``length``.
+    """
+    known = np.array([(begin, end, value) for begin, end, value in spans if value is not None])
+
+    def mean(low: float, high: float) -> float:
+        weights = np.clip(np.minimum(known[:, 1], high) - np.maximum(known[:, 0], low), 0.0, None)
+        return float(weights @ known[:, 2] / weights.sum()) if weights.sum() > 0 else 0.0
+
+    usual = MIN_TYPICAL_SHARE * mean(0.0, 1.0)
+    places = [
+        start,
+        *sorted((float(begin) for begin in known[:, 0] if begin + length <= 1), key=lambda begin: abs(begin - start)),
+    ]
+    return next((place for place in places if mean(place, place + length) >= usual), start)
 
 
 def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:

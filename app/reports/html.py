@@ -203,7 +203,11 @@ def _bar(rank: RankResult, column: Column) -> HtmlBar:
 def _change(number: int, finding: Finding, result: RunResult) -> HtmlChange:
     heads, cells = evidence_words.table(finding)
     evidence = HtmlTable(heads, cells, words=True)
-    diffs = [(change.framework, advice.diff(change).splitlines()) for change in finding.changes]
+    names = [change.framework for change in finding.changes]
+    diffs = [
+        (f"{name}, example {names[:at].count(name) + 1}" if name in names[:at] else name, advice.diff(change).splitlines())
+        for at, (name, change) in enumerate(zip(names, finding.changes, strict=True))
+    ]
     return HtmlChange(number, finding, headline_words.action(finding), diffs, report_text.gain(result, finding), evidence)
 
 

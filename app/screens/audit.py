@@ -41,7 +41,9 @@ def main() -> None:
         with st.container(key=f"audit_of_{min(len(changes), MAX_ROWS)}_"):
             st.html(_HTML.changes(words.TO_DO_COLUMNS, changes, "The changes, numbered as on the Verdict, and why"))
         if plan:
-            cards.small("Together, each change saves only what the changes before it left.")
+            cards.small(
+                "Each gain is of that change alone. Together, the changes save less than the sum, because their gains overlap."
+            )
         frame.link("verdict", "How to make these changes", run=manifest.id, icon=":material/arrow_forward:")
     with st.container(gap="xsmall"):
         if rest := words.without_finding(checked):

@@ -17,7 +17,7 @@ from sawtooth.app.page.cards import Definition
 from sawtooth.app.page.reference import Column, RuleDocumentation, columns, found_in, matching, rules
 
 BETTER = {"higher": "↑", "lower": "↓", "neither": ""}
-METRIC, OWNER, RULE, COLUMN = "Metrics", "Owners and causes", "Rules", "Columns"
+METRIC, OWNER, RULE, COLUMN = "Metrics", "Parts of a step", "Rules", "Columns"
 MAX_COMPLETE_HITS = 5  # Hits. So few are shown with their complete text.
 _FIRST_SENTENCE = re.compile(r"(?<=\.) ")
 

@@ -34,6 +34,7 @@ def test_a_range_shows_a_common_unit_once() -> None:
     assert fmt.span_ms(37.2, 46.7) == f"37.2 to 46.7{NB}ms"
     assert fmt.span_ms(0.82, 37.1) == f"820{NB}µs to 37.1{NB}ms"
     assert [fmt.part_ms(32.3, ms) for ms in (5.63, 0.0905, 0.0079)] == [f"5.63{NB}ms", f"0.090{NB}ms", f"7.90{NB}µs"]
+    assert fmt.step_change(1.07, 0.63) == f"1.07 → ≈{NB}0.63{NB}ms"
     assert fmt.part_ms(0.6, 0.0905) == f"90.5{NB}µs"  # The whole is in µs.
 
 

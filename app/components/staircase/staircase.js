@@ -185,7 +185,16 @@ class Staircase {
       const predicted = after && this.state((1 << after) - 1), said = predicted ? `with change${after > 1 ? "s" : ""} ${numbers.join(", ").replace(/, (\d+)$/, " and $1")}, predicted ${predicted.text}` : "";
       this.label(row, [ms], node("b", {}, name), [said], { room, phone }, "compare");
     }
+    this.place_caption();
     this.write(all, quiet);
+  }
+
+  // Moves the label of the marked step to the right of the curve's name, if both would overlap.
+  place_caption() {
+    const one = this.find(".plot .one"), name = this.find(".plot .cap");
+    if (!one) return;
+    const width = one.parentNode.offsetWidth, half = one.offsetWidth / 2, middle = parseFloat(one.dataset.middle) / 100 * width;
+    one.style.left = `${Math.min(Math.max(middle, name.offsetWidth + half), Math.max(width - half, 0))}px`;
   }
 
   update_row(change, i, all, { room, phone, last }) {
@@ -337,7 +346,7 @@ class Staircase {
     }
     const middle = Math.min(Math.max(50 * (a + b), 8), 92);
     place.replaceChildren(node("div", { class: "y", "aria-hidden": "true" }, node("span", { style: "top:0" }, top), node("span", { style: "top:50%" }, middle_of), node("span", { style: "top:100%" }, bottom)),
-      node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), node("span", { class: of.step ? "length" : null }, `, ${of.length}${of.steady || ""}`)), of.step && node("span", { class: "one", style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, of.fault ? node("span", { class: "fault", style: `left:${100 * of.slow[0][0]}%;color:${of.alarm}` }, of.fault) : null,
+      node("div", { class: "plot" }, node("span", { class: "cap" }, node("b", { style: `color:${colour}` }, of.name), node("span", { class: "long" }, " over the whole recording"), node("span", { class: of.step ? "length" : null }, `, ${of.length}${of.steady || ""}`)), of.step && node("span", { class: "one", "data-middle": middle, style: `left:${middle}%` }, of.label), of.holes ? node("span", { class: "cap hole" }, "gaps: not sampled") : null, of.fault ? node("span", { class: "fault", style: `left:${100 * of.slow[0][0]}%;color:${of.alarm}` }, of.fault) : null,
         of.reference ? node("span", { class: "cap hole" }, node("i", {}), of.reference) : null, ...(of.times || []).map((time, i) => node("span", { class: "time", style: ["left:0", "left:50%;transform:translateX(-50%)", "right:0"][i] }, time)), svg),
       ...(of.step ? [node("div", { class: "side" }), node("span", { class: "side" }), node("div", { class: "wedge" }, wedge)] : []));
   }

@@ -48,8 +48,8 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
         "group": text(listing.GROUPS[group].removeprefix("By ").capitalize(), width=160),
         "run": text("Run", width=185),
         "step_ms": number("Step, ms", width=70),
-        "gain_share": panel.share_bar("Sure to gain"),
-        "gain": text("All changes", width=95),
+        "gain_share": panel.share_bar("Sure to save", about="Share of the step that all changes together save at least"),
+        "gain": text("All changes", width=95, help="How many times as fast a step is after all changes, as predicted"),
         "headline": text("First change", width=change_px),
         "busy_share": number("GPU busy", width=75),
         "mfu_share": number("MFU", width=75),
@@ -102,7 +102,7 @@ def _narrow(rows: pd.DataFrame) -> None:
         for row in rows.drop_duplicates("id").to_dict("records")
     ]
     with st.container(key="runs_narrow"):
-        cards.small("Bar: the share of a step that all changes surely remove.")
+        cards.small("Bar: the share of the step that all changes together save at least.")
         cards.narrow_rows(lines, "The runs: step time, certain gain, and how many times as fast a step can become")
 
 

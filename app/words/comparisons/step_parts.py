@@ -57,8 +57,10 @@ def _undivided_sides(comparison: Comparison) -> str:
 def undivided(comparison: Comparison) -> tuple[str, str, str]:
     """Return why no step can be divided, what to do, and the command or code for it."""
     worked_a, worked_b = gpu_worked(comparison)
-    if (withdrawn := withdrawn_by(comparison.a, comparison.b)) is not None:
-        return "A step without the GPU's records cannot be divided.", fmt.clean(withdrawn), "sawtooth run train.py"
+    runs = (*comparison.a.runs, *comparison.b.runs)
+    if failed := [(run.manifest.name, check) for run in runs if (check := run.withdrawn_by) is not None]:
+        name, check = failed[0]
+        return f"{fmt.clean(name, 40)} does not show the parts of a step", fmt.clean(f"{check.sentence} {check.advice}"), ""
     if worked_a != worked_b:
         side = "A" if worked_b else "B"
         return (

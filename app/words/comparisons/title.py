@@ -31,18 +31,26 @@ class ComparisonTitle:
     @property
     def pieces(self) -> list[tuple[str, str]]:
         """The pieces of the headline, each with its kind."""
-        times = f"{self.before} → "
-        named = f"{self.cause} {self.others}".strip()
-        per_step = " per step" if words(f"{named} {times} {self.after} per step") < MAX_WORDS else ""
-        room = MAX_WORDS - words(f"{times} {self.after}{per_step}") - 1  # The factor is one word.
-        fitting = (cause for cause in (named, self.cause) if words(cause) <= room)
-        cause = next(fitting, shortened(self.subject or self.cause, room))
+        cause, per_step = self._fitted()
         return [
-            ("text", f"{cause}: {times}"),
+            ("text", f"{cause}: {self.before} → ".replace(" → ", "\u00a0→ ")),  # No line begins with an arrow.
             ("worse" if self.is_slower else "then", self.after),
             ("text", f"{per_step} "),
             ("slower" if self.is_slower else "badge", self.factor),
         ]
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the headline has room for the values of the cause."""
+        return self._fitted()[0].startswith(self.cause)
+
+    def _fitted(self) -> tuple[str, str]:
+        """Return the cause and the unit " per step", as far as the headline has room for them."""
+        times, named = f"{self.before} → {self.after}", f"{self.cause} {self.others}".strip()
+        per_step = " per step" if words(f"{named} {times} per step") < MAX_WORDS else ""
+        room = MAX_WORDS - words(f"{times}{per_step}") - 1  # The factor is one word.
+        fitting = (cause for cause in (named, self.cause) if words(cause) <= room)
+        return next(fitting, shortened(self.subject or self.cause, room)), per_step
 
     @property
     def text(self) -> str:
@@ -77,7 +85,7 @@ def explains(comparison: Comparison) -> bool:
 def named_setting(comparison: Comparison) -> SetupDifference | None:
     """Return the setting whose two values the title contains; None if it contains none."""
     setting, shown = main_setting(comparison), title(comparison)
-    return setting if shown is not None and any(shown.cause in piece for _, piece in shown.pieces) else None
+    return setting if shown is not None and shown.has_values else None
 
 
 def main_setting(comparison: Comparison) -> SetupDifference | None:

@@ -92,7 +92,7 @@ def test_graph_launches_without_kernels_leave_the_busy_time_unknown() -> None:
             trace.host("cuda_runtime", "cudaGraphLaunch", 1000 * k + 20 + n, 1000 * k + 21 + n, correlation=9000 + 10 * k + n)
         trace.host("cuda_runtime", "cudaStreamSynchronize", 1000 * k + 40, 1000 * k + 990)
     result = result_of(trace)
-    assert headline(result) == "The kernels of CUDA graphs are missing. Record their nodes too."
+    assert headline(result) == "The kernels of CUDA graphs are missing. Record them too."
     assert result.metrics["gpu_busy_share"].bound == "least" and not result.findings
 
 

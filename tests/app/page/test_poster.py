@@ -48,7 +48,7 @@ def test_the_bar_after_a_change_names_the_removed_time() -> None:
         assert bool(bars[1].parts[0].label) == named
         assert any(piece.hint.startswith("after the change: ≈") for piece in unlabelled(bars)) != named
     shown = str(templates.pieces("poster.html").drawn([bars[0], bars[1]], unlabelled(bars)))
-    assert "950\xa0µs shorter" in shown  # 1 − 0.05 ms
+    assert "0.95\xa0ms shorter" in shown  # 1 − 0.05 ms, in the unit of the step.
     assert isinstance(bars[1], StepBar)
 
 

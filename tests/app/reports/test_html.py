@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 
-from sawtooth.app.reports.html import run_html
+from sawtooth.analysis.run.model import CodeChange, Finding
+from sawtooth.app.reports.html import _change, run_html
+from tests.support.actions import act
 from tests.support.findings_of import result_of
 from tests.support.run_results import run_of
 
@@ -25,3 +27,12 @@ def test_a_report_is_one_small_file_that_loads_nothing() -> None:
     assert len(page.encode()) < MAX_BYTES and "<script" not in page
     assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//|url\(\s*["']?(https?:)?//|@import""", page)
     assert page.index("<h1") < page.index("st-poster")
+
+
+def test_several_examples_for_one_framework_have_different_names() -> None:
+    changes = tuple(
+        CodeChange(framework, "a()", f"b({framework})") for framework in ("PyTorch", "PyTorch", "Lightning", "PyTorch")
+    )
+    finding = Finding("rule", "warning", "Title", act("Do it."), "low", changes=changes)
+    named = [name for name, _ in _change(1, finding, run_of(best_ms=10.0, findings=[finding])).diffs]
+    assert named == ["PyTorch", "PyTorch, example 2", "Lightning", "PyTorch, example 3"]
