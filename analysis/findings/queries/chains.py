@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.distinct_rows import positions_by
 from sawtooth.analysis.findings.context import RuleContext, once
-from sawtooth.analysis.findings.recorded.counted_operations import numel
+from sawtooth.analysis.findings.recorded.counted_operations import has_complex_numbers, numel
 from sawtooth.analysis.intervals import where_true
 from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutOps
 
@@ -130,14 +130,14 @@ def fusable_groups(
     """Return the groups of rows (positions, at least two each) that a compiler would fuse.
 
     The kernels of a group only move data and follow one another on a stream. No product, attention or copy to or from the host
-    lies between them. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator. The rows
+    lies between them, nor a kernel of complex numbers, for which Inductor generates no code. The compiler does not see the gpu_op_ids in ``left_out``, nor kernels without an operator. The rows
     ``captured`` belong to CUDA graphs, which have no operators. A captured group counts only between two products of a step,
     because an optimizer in the graph may follow the last product. A captured group counts only with at most MAX_FUSED rows,
     because a longer one may be a loop over time, where each operation needs the one before.
     """
     captured = np.zeros(len(work), bool) if captured is None else captured
     can_fuse = work["category"].isin(FUSABLE) & (work["kind"] == "kernel") & (work["operator"].notna() | captured)
-    fusable = (can_fuse & ~work["gpu_op_id"].isin(left_out)).to_numpy()
+    fusable = (can_fuse & ~work["gpu_op_id"].isin(left_out)).to_numpy() & ~has_complex_numbers(work)
     is_product = work["category"].isin(PRODUCTS).to_numpy()
     not_memset = np.flatnonzero((work["kind"] != "memset").to_numpy())
     groups: list[np.ndarray] = []

@@ -29,6 +29,7 @@ USUAL_OPERATIONS = 60_000
 MAX_OPERATIONS, MIN_STEPS = 150_000, 6
 MAX_EVIDENCE = 6  # Groups of operators that a finding names.
 OPTIMIZER_STEP = r"^Optimizer\.step#"
+COMPLEX_KERNEL = "c10::complex<"
 # Rows with equal values in all these columns are launches of the same kernel on the same shapes.
 SAME_LAUNCH = (
     "kernel",
@@ -170,6 +171,14 @@ def select_rows(rows: pd.DataFrame, is_selected: Callable[[Any], bool]) -> pd.Da
         return rows
     _, first, inverse = np.unique(rows["launch_kind"].to_numpy(), return_index=True, return_inverse=True)
     return rows[np.array([bool(is_selected(row)) for row in rows["example"].to_numpy()[first]], bool)[inverse]]
+
+
+def has_complex_numbers(rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Return for each row of ``step_work`` whether the kernel or an input of its operator has a complex type."""
+    kinds = rows.drop_duplicates("signature_id")
+    signatures = kinds.loc[[any("complex" in str(name) for name in types or ()) for types in kinds["types"]], "signature_id"]
+    in_kernel = rows["kernel"].str.contains(COMPLEX_KERNEL, regex=False, na=False)
+    return (in_kernel | rows["signature_id"].isin(signatures.dropna())).to_numpy(bool)
 
 
 def ms_per_step(rows: pd.DataFrame, steps: int) -> float:

@@ -13,7 +13,8 @@ What to do
     group took 0.9 and 1.2 times as long as the group's longest kernel.
 When it is wrong
     Shapes change in every step, so the model is compiled again each time. Then mark the changing dimensions as dynamic.
-    torch.compile stops at nn.LSTM, nn.GRU and nn.RNN, which cuDNN runs. So only the work around such layers counts.
+    torch.compile stops at nn.LSTM, nn.GRU and nn.RNN, which cuDNN runs. So only the work around such layers counts. Inductor
+    generates no code for complex numbers, so their kernels do not count.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
 """

@@ -135,3 +135,17 @@ def test_copies_of_a_list_of_four_tensors_are_no_attention(tmp_path: Path) -> No
         copy = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>(int)"
         trace.launch((at + 25, at + 30), (at + 200, at + 900), copy)
     assert "unfused-attention" not in [note.rule for note in analysed(tmp_path, trace).not_checked]
+
+
+@pytest.mark.parametrize(("kind", "fused"), [("float", True), ("c10::complex<float>", False)])
+def test_the_compiler_does_not_fuse_kernels_of_complex_numbers(tmp_path: Path, kind: str, fused: bool) -> None:
+    """Inductor generates no code for complex operators: it calls the same kernels as without compilation."""
+    trace = ChromeTrace(made_for=kind)
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        for place, name in enumerate(("aten::mul", "aten::add", "aten::mul", "aten::copy_")):
+            start = at + 20 + 40 * place
+            trace.op(name, start, start + 30, [[512, 8192], [512, 8192]], [kind, kind])
+            trace.launch((start + 5, start + 10), (at + 200 + 190 * place, at + 385 + 190 * place), ADDS)
+    assert (of_rule(analysed(tmp_path, trace), "elementwise-chains") is not None) == fused
