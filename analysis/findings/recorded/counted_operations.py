@@ -174,7 +174,7 @@ def select_rows(rows: pd.DataFrame, is_selected: Callable[[Any], bool]) -> pd.Da
 
 
 def has_complex_numbers(rows: pd.DataFrame) -> NDArray[np.bool_]:
-    """Return for each row of ``step_work`` whether the kernel or an input of its operator has a complex type."""
+    """Return for each row of ``step_work`` whether its kernel or an input has a complex type."""
     kinds = rows.drop_duplicates("signature_id")
     signatures = kinds.loc[[any("complex" in str(name) for name in types or ()) for types in kinds["types"]], "signature_id"]
     in_kernel = rows["kernel"].str.contains(COMPLEX_KERNEL, regex=False, na=False)

@@ -1,0 +1,62 @@
+"""Tests of findings about batches that the training process converts to floats before it copies them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.by_hand import analysed, of_rule
+from tests.support.chrome_trace import ChromeTrace
+
+BATCH = [64, 3, 256, 256]
+VALUES = 64 * 3 * 256 * 256
+CONVERT_US, COPY_US, PRODUCT_US = 2000.0, 4000.0, 500.0
+STEP_US = 6100.0  # The product runs during the next conversion.
+
+
+def converting_loop(kind: str, masked: bool = False) -> ChromeTrace:
+    """Add steps that convert a batch of type ``kind`` on the CPU, copy its floats and compute.
+
+    The conversion takes CONVERT_US, the copy from pageable memory COPY_US, and the product PRODUCT_US. With ``masked``, the batch
+    is of floats, and ``kind`` is the type of a mask of the same size.
+    """
+    trace = ChromeTrace(made_for=f"{kind} {masked}")
+    for k in range(4):
+        at = STEP_US * k
+        trace.step(k + 1, at, at + STEP_US)
+        if masked:
+            trace.op("aten::mul", at + 20, at + 20 + CONVERT_US, [BATCH, BATCH], ["float", kind])
+        else:
+            trace.op("aten::_to_copy", at + 20, at + 20 + CONVERT_US, [BATCH, []], [kind, "Scalar"])
+        copied = at + 30 + CONVERT_US
+        trace.op("aten::copy_", copied, copied + COPY_US + 30, [BATCH, BATCH, []], ["float", "float", "Scalar"])
+        trace.launch(
+            (copied + 5, copied + COPY_US + 25),
+            (copied + 15, copied + 15 + COPY_US),
+            "Memcpy HtoD (Pageable -> Device)",
+            "gpu_memcpy",
+            bytes=4 * VALUES,
+        )
+        start = copied + COPY_US + 40
+        trace.op("aten::mm", start, start + 20, [[4096, 4096], [4096, 4096]], ["c10::BFloat16", "c10::BFloat16"])
+        trace.launch(
+            (start + 5, start + 10), (start + 15, start + 15 + PRODUCT_US), "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"
+        )
+    return trace
+
+
+@pytest.mark.parametrize(("kind", "share"), [("unsigned char", 1 / 4), ("short int", 1 / 2), ("float", 1), ("double", 1)])
+def test_a_batch_converted_on_the_gpu_is_copied_before_its_conversion(tmp_path: Path, kind: str, share: float) -> None:
+    found = of_rule(analysed(tmp_path, converting_loop(kind)), "operators-on-cpu")
+    assert found is not None and found.predicted_step_ms is not None
+    assert found.predicted_step_ms == pytest.approx((share * COPY_US + PRODUCT_US) / 1e3, rel=0.05)
+    assert ("instead of the converted ones" in found.prediction_note) == (share < 1)
+    code = [change.after for change in found.changes if "pin the memory" in change.after]
+    assert len(code) == (share < 1) and all(("uint8" if share < 1 / 2 else "int16") in text for text in code)
+
+
+def test_a_mask_of_the_same_size_is_not_the_batch(tmp_path: Path) -> None:
+    """A mask of one byte per value does not replace the floats that it changes."""
+    found = of_rule(analysed(tmp_path, converting_loop("bool", masked=True)), "operators-on-cpu")
+    assert found is not None and found.predicted_step_ms == pytest.approx((COPY_US + PRODUCT_US) / 1e3, rel=0.05)
