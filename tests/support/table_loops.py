@@ -17,6 +17,7 @@ from tests.support.chrome_trace import ChromeTrace
 ROWS, WIDTH, MAIN, BACKWARD = 1_000_000, 256, 1, 2
 LOOKUP_US, FILL_US, SUM_US, UPDATE_US, PRODUCT_US = 20.0, 300.0, 900.0, 2100.0, 1000.0
 HOST_US = 10.0
+UPDATE_LAUNCHES = 10
 FUSED = "void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>(int)"
 TABLE = [ROWS, WIDTH]
 
@@ -118,6 +119,45 @@ def lookups(
     return op(trace, at, "aten::_fused_adamw_", [], host_us=SLOW_US)
 
 
+def sparse_tables(trace: ChromeTrace, at: float, count: int, tables: int = 0) -> float:
+    """Add ``count`` lookups with sparse gradients on a slow host, and their updates by SparseAdam.
+
+    They are in ``tables`` tables (by default one for each). An update launches UPDATE_LAUNCHES kernels, and the host waits once.
+    """
+    trace.thread = MAIN
+    shape, updated, first_number = [1000, 16], tables or count, round(at)
+    for number in range(count):
+        at = op(
+            trace,
+            at,
+            "aten::embedding",
+            [shape, [256], [], [], []],
+            host_us=SLOW_US,
+            **{"Sequence number": first_number + number},
+        )
+    for _ in range(6):
+        at = op(trace, at, "aten::mm", [[256, 16], [16, 16]], kernel=GEMM, host_us=SLOW_US)
+    trace.thread = BACKWARD
+    for number in reversed(range(count)):
+        start = at
+        at = op(trace, at, "aten::index_select", [[256, 16]], host_us=SLOW_US)
+        trace.op("aten::embedding_sparse_backward", start - 0.1, at - 0.1, [[256, 16], [256]], ["float", "long int"])
+        node = {"Sequence number": first_number + number}
+        trace.op("autograd::engine::evaluate_function: EmbeddingBackward0", start - 0.2, at, **node)
+        if number < updated:
+            trace.op("torch::autograd::AccumulateGrad", at + 0.5, at + 1, [shape], ["float"])
+        at += 2
+    trace.thread = MAIN
+    start = at
+    for _ in range(updated):
+        for _ in range(UPDATE_LAUNCHES):
+            at = op(trace, at, "aten::index", [[256, 16]], host_us=SLOW_US)
+        trace.host("cuda_runtime", "cudaStreamSynchronize", at + 1, at + 8)
+        at += 10
+    trace.host("user_annotation", "Optimizer.step#SparseAdam.step", start - 1, at + 1)
+    return at + 2
+
+
 TABLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "tables_looked_up_one_by_one": partial(loop, add=partial(lookups, count=12)),
     "tables_looked_up_by_columns": partial(loop, add=partial(lookups, count=12, columns=True)),
@@ -126,6 +166,8 @@ TABLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "one_table_looked_up_often": partial(loop, add=partial(lookups, count=12, tables=1)),
     "tables_of_two_widths": partial(loop, add=partial(lookups, count=12, widths=2)),
     "tables_with_products_between": partial(loop, add=partial(lookups, count=12, between=True)),
+    "sparse_tables_one_by_one": partial(loop, add=partial(sparse_tables, count=12)),
+    "one_sparse_table_looked_up_often": partial(loop, add=partial(sparse_tables, count=12, tables=1)),
     "few_rows_looked_up": partial(tables, indices=10_000),
     "many_rows_looked_up": partial(tables, indices=200_000),
     "rows_looked_up_three_times": partial(tables, indices=100_000, lookups=3),

@@ -14,7 +14,7 @@ import pandas as pd
 from sawtooth.analysis.findings.context import RuleContext, once
 from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import backward_op_ids, first_shape
-from sawtooth.analysis.findings.recorded.counted_operations import numel
+from sawtooth.analysis.findings.recorded.counted_operations import launched_inside, numel
 from sawtooth.analysis.findings.recorded.parameters import parameters_of
 from sawtooth.analysis.knowledge.kernel_work import product_work
 
@@ -22,6 +22,14 @@ LOOKUP_GRADIENTS = r"^aten::(embedding|_embedding_bag)_dense_backward$"
 # Position of the number of table rows among the arguments of each operator.
 ROW_COUNT_ARGUMENT = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
 MIN_TABLES = 8  # Words, positions and a few features of a sample are not a problem.
+# An ``nn.EmbeddingBag`` calls the same operator for its sparse gradient.
+SPARSE_GRADIENTS = r"^aten::embedding_sparse_backward$"
+SPARSE_ADAM = r"^Optimizer\.step#SparseAdam\.step"
+_WAITS_IN_UPDATES = f"""
+SELECT t.step, c.call_id FROM named_runtime_calls c JOIN named_cpu_ops a ON a.thread_id = c.thread_id
+    AND c.start_ns >= a.start_ns AND c.start_ns < a.start_ns + a.dur_ns
+JOIN steps t ON t.device = ? AND t.counted AND c.start_ns >= t.host_start_ns AND c.start_ns < t.host_end_ns
+WHERE a.kind = 'annotation' AND regexp_matches(a.name, '{SPARSE_ADAM}') AND regexp_matches(c.name, 'Synchronize') ORDER BY c.call_id"""
 LOOKUP_OPERATORS = r"^aten::(embedding|embedding_bag)$"
 FILLS = ("aten::zero_", "aten::fill_", "aten::zeros")
 SUMS = ("aten::add", "aten::add_")
@@ -130,6 +138,34 @@ def _is_multiplied(context: RuleContext, rows: int, width: int) -> bool:
         if {rows, width} <= sizes:
             return True
     return False
+
+
+@dataclass(frozen=True)
+class SparseUpdates:
+    """The updates of tables with sparse gradients by SparseAdam, one after the other.
+
+    ``tables`` is their number per step. ``rows`` are the rows of ``RuleContext.work`` that they launch. ``waits`` has the calls with
+    which the host waits for the number of different rows, by step.
+    """
+
+    tables: float
+    rows: pd.DataFrame
+    waits: dict[int, list[int]]
+
+
+@once
+def sparse_updates(context: RuleContext) -> SparseUpdates | None:
+    """Return the updates by SparseAdam in the counted steps, None without them."""
+    gradients = operators(context, SPARSE_GRADIENTS).frame
+    gradients = gradients[gradients["step"].isin(context.work["step"].unique())]
+    ids = launched_inside(context.recording, context.rank.device, SPARSE_ADAM)
+    rows = context.work[context.work["gpu_op_id"].isin(ids)]
+    if gradients.empty or rows.empty:
+        return None
+    waits: dict[int, list[int]] = {}
+    for step, call in context.recording.rows(_WAITS_IN_UPDATES, [context.rank.device]):
+        waits.setdefault(int(step), []).append(int(call))
+    return SparseUpdates(len(gradients) / context.work_steps, rows, waits)
 
 
 @once

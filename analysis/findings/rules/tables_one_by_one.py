@@ -5,6 +5,7 @@ What it checks
     matrix product in between. The parameters of the step must contain a table for each lookup.
 Why it costs time
     Each lookup launches small kernels, forward and backward. A lookup of a bag and the gradient of this lookup need about twelve.
+    With sparse gradients, SparseAdam launches about 40 kernels for each table, and waits for the number of different rows.
 What to do
     Store the tables as one table, and add the position where a table begins to each index. Libraries such as TorchRec do this for
     many tables.
@@ -22,14 +23,16 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loops.tables import lookups_in_a_row
+from sawtooth.analysis.findings.loops.tables import SparseUpdates, lookups_in_a_row, sparse_updates
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.passes import evidence_of_saved_launches, merged_body_edits, passes
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, ms_per_step
+from sawtooth.analysis.replay.edits import Edit, WithoutWaits
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
+DENSE_INSTEAD = "For small tables, dense gradients (without sparse=True) and one fused optimizer may also take less time."
 CHANGES = (
     CodeChange(
         "PyTorch",
@@ -50,23 +53,38 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         edit for tables, work in loops for part in (work.forward, work.backward) for edit in merged_body_edits(part, tables)
     ]
     rows, steps = pd.concat([work.both_passes for _, work in loops]), context.work_steps
+    updates = sparse_updates(context)
+    joined = sum(tables for tables, _ in loops) / steps
+    updates_joined = updates is not None and updates.tables >= joined
+    if updates is not None and updates_joined:
+        edits += _joined_updates(updates, updates.tables - joined + len(loops) / steps)
+        rows = pd.concat([rows, updates.rows])
     yield from evidence_of_saved_launches(
         context,
         Advice(
-            f"{max(tables for tables, _ in loops)} embedding tables are looked up one after the other: {count_in_words(rows, steps)} and "
+            f"{max(tables for tables, _ in loops)} embedding tables are looked up {'and updated ' if updates_joined else ''}one after the other: {count_in_words(rows, steps)} and "
             f"{in_words(ms_per_step(rows, steps))} of each step",
             Action(
                 "Look up",
                 "all embedding tables in one",
                 ": one nn.Embedding with the rows of all, and an offset for each table.",
             ),
-            note="Predicted with the launches of one lookup, forward and backward, whose kernels do the work of all.",
-            risk="One weight replaces those of the tables: join them (torch.cat) when an old checkpoint is loaded.",
+            note="Predicted with the launches of one lookup, forward and backward, whose kernels do the work of all."
+            + (" SparseAdam then updates one table instead of all." if updates_joined else ""),
+            risk="One weight replaces those of the tables: join them (torch.cat) when an old checkpoint is loaded."
+            + (f" {DENSE_INSTEAD}" if updates_joined else ""),
             changes=CHANGES,
         ),
         edits,
         rows,
     )
+
+
+def _joined_updates(updates: SparseUpdates, remaining: float) -> list[Edit]:
+    """Return the edits that update ``remaining`` tables per step with the launches and waits of so many tables."""
+    times = max(round(updates.tables / max(remaining, 1.0)), 1)
+    removed_waits = [call for calls in updates.waits.values() for call in calls[max(len(calls) // times, 1) :]]
+    return [*merged_body_edits(updates.rows, times), *([WithoutWaits(tuple(removed_waits))] if removed_waits else [])]
 
 
 RULE = Rule(

@@ -201,9 +201,9 @@ CASES = {
         beside=("searches_unused_parameters",), quiet=("searches_nothing", "accumulated_without_sync", "ddp_balanced"), condition=("SEARCH_EVENT", "no_such_event")
     ),
     "tables-one-by-one": Case(
-        leads=("tables_looked_up_one_by_one",),
+        leads=("tables_looked_up_one_by_one", "sparse_tables_one_by_one"),
         beside=("dlrm",),
-        quiet=("one_table_looked_up_often", "few_tables_looked_up", "tables_of_two_widths", "tables_with_products_between", "triples"),
+        quiet=("one_table_looked_up_often", "one_sparse_table_looked_up_often", "few_tables_looked_up", "tables_of_two_widths", "tables_with_products_between", "triples"),
     ),
     "tensors-made-on-cpu": Case(
         leads=("mask_from_cpu", "zeros_copied"),
