@@ -26,6 +26,7 @@ from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.tables import SparseUpdates, lookups_in_a_row, sparse_updates
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
+from sawtooth.analysis.findings.queries.calls import operators
 from sawtooth.analysis.findings.queries.passes import evidence_of_saved_launches, merged_body_edits, passes
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, ms_per_step
 from sawtooth.analysis.replay.edits import Edit, WithoutWaits
@@ -33,20 +34,33 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 DENSE_INSTEAD = "For small tables, dense gradients (without sparse=True) and one fused optimizer may also take less time."
+BAGS = r"^aten::embedding_bag$"
+SPARSE_SLOT = (("sparse", ""),)
 CHANGES = (
     CodeChange(
         "PyTorch",
         "rows = [table(i) for table, i in zip(self.tables, x.T)]   # x: batch, tables",
-        "self.table = nn.Embedding(sum(sizes), width)   # in __init__, from the joined weights: torch.cat\n"
+        "self.table = nn.Embedding(sum(sizes), width$sparse)   # in __init__, from the joined weights: torch.cat\n"
         'self.register_buffer("starts", torch.tensor([0, *sizes[:-1]]).cumsum(0))\n'
         "rows = self.table(x + self.starts).unbind(1)   # the same list; one lookup",
+        slot_defaults=SPARSE_SLOT,
+    ),
+)
+BAG_CHANGES = (
+    CodeChange(
+        "PyTorch",
+        "rows = [bag(i) for bag, i in zip(self.bags, x.unbind(1))]   # x: batch, tables, indices of a bag",
+        'self.bag = nn.EmbeddingBag(sum(sizes), width, mode="sum"$sparse)   # in __init__, from the joined weights: torch.cat\n'
+        'self.register_buffer("starts", torch.tensor([0, *sizes[:-1]]).cumsum(0))\n'
+        "rows = self.bag((x + self.starts[:, None]).flatten(0, 1)).unflatten(0, (len(x), -1)).unbind(1)   # the same list; one lookup",
+        slot_defaults=SPARSE_SLOT,
     ),
 )
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
     """Yield a finding if one lookup for all tables would save a relevant share of the step."""
-    loops = [(tables, passes(context, operators)) for tables, operators in lookups_in_a_row(context)]
+    loops = [(tables, passes(context, op_ids)) for tables, op_ids in lookups_in_a_row(context)]
     if not loops:
         return
     edits = [
@@ -59,6 +73,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if updates is not None and updates_joined:
         edits += _joined_updates(updates, updates.tables - joined + len(loops) / steps)
         rows = pd.concat([rows, updates.rows])
+    are_bags = bool(operators(context, BAGS).count_per_step)
     yield from evidence_of_saved_launches(
         context,
         Advice(
@@ -67,13 +82,16 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             Action(
                 "Look up",
                 "all embedding tables in one",
-                ": one nn.Embedding with the rows of all, and an offset for each table.",
+                f": one nn.{'EmbeddingBag' if are_bags else 'Embedding'} with the rows of all, and an offset for each table.",
             ),
             note="Predicted with the launches of one lookup, forward and backward, whose kernels do the work of all."
             + (" SparseAdam then updates one table instead of all." if updates_joined else ""),
             risk="One weight replaces those of the tables: join them (torch.cat) when an old checkpoint is loaded."
             + (f" {DENSE_INSTEAD}" if updates_joined else ""),
-            changes=CHANGES,
+            changes=tuple(
+                change.filled(sparse=", sparse=True" if updates_joined else "")
+                for change in (BAG_CHANGES if are_bags else CHANGES)
+            ),
         ),
         edits,
         rows,
@@ -81,7 +99,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 
 def _joined_updates(updates: SparseUpdates, remaining: float) -> list[Edit]:
-    """Return the edits that update ``remaining`` tables per step with the launches and waits of so many tables."""
+    """Return the edits that leave the launches and waits of ``remaining`` table updates per step."""
     times = max(round(updates.tables / max(remaining, 1.0)), 1)
     removed_waits = [call for calls in updates.waits.values() for call in calls[max(len(calls) // times, 1) :]]
     return [*merged_body_edits(updates.rows, times), *([WithoutWaits(tuple(removed_waits))] if removed_waits else [])]
