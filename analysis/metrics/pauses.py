@@ -194,10 +194,10 @@ class Round:
     def sentence(self) -> str:
         """The round's time, as a sentence.
 
-        Example: A round of 8 steps takes 49.4 ms: 24.1 ms in its steps and 25.3 ms before the first step (e.g. a rollout).
+        Example: A round of 8 steps takes 49.4 ms: 24.1 ms in its steps and 25.3 ms before the first step (e.g. a rollout or an evaluation).
         """
         of_steps, before_in_words = in_words(self.steps * self.usual_ms), in_words(self.between_ms)
-        example = "a rollout or an evaluation" if self.evaluates else "e.g. a rollout"
+        example = "a rollout or an evaluation" if self.evaluates else "e.g. a rollout or an evaluation"
         return f"A round of {self.steps} steps takes {in_words(self.steps * self.step_ms)}: {of_steps} in its steps and {before_in_words} before the first step ({example})."
 
 

@@ -104,6 +104,16 @@ def factorizes(context: RuleContext) -> bool:
     return bool(operators(context, FACTORIZATIONS).count_per_step)
 
 
+FOURIER_TRANSFORMS = r"^aten::_fft_"
+# torch.fft accepts fp16 for lengths that are powers of two, and never bf16: "Unsupported dtype BFloat16".
+FOURIER_RISK = "torch.fft refuses bf16, which autocast does not change: pass x.float() to it."
+
+
+def transforms(context: RuleContext) -> bool:
+    """Return whether the counted steps call ``torch.fft``."""
+    return bool(operators(context, FOURIER_TRANSFORMS).count_per_step)
+
+
 def ops_outside_autocast(context: RuleContext) -> NDArray[np.int64]:
     """Return the gpu_op_ids of work whose dtype autocast does not change.
 

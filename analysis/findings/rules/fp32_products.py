@@ -24,7 +24,7 @@ from sawtooth.analysis.findings.autocast.edits import autocast_edits
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
-from sawtooth.analysis.findings.queries.calls import FACTORIZATION_RISK, factorizes, ops_outside_autocast
+from sawtooth.analysis.findings.queries.calls import FACTORIZATION_RISK, FOURIER_RISK, factorizes, ops_outside_autocast, transforms
 from sawtooth.analysis.findings.queries.shapes import differing_step_flops
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
@@ -110,7 +110,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ": the same products run on tensor cores" + (", in half the time." if in_tf32 else "."),
             ),
             note=f"Predicted with the time of {dtype} kernels of these shapes on this GPU, and with the casts that autocast adds. Elementwise kernels also get {dtype} times, where the order of operators shows that their inputs are {dtype}.",
-            risk=FACTORIZATION_RISK if needs_fp32 else BF16_RISK if dtype == "bf16" else FP16_RISK,
+            risk=(FACTORIZATION_RISK if needs_fp32 else BF16_RISK if dtype == "bf16" else FP16_RISK)
+            + (f" {FOURIER_RISK}" if dtype == "bf16" and transforms(context) else ""),
             changes=_changes(context, dtype, slow),
         ),
         lost_ms=cost_ms,

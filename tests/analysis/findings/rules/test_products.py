@@ -80,3 +80,13 @@ def test_tf32_for_a_step_that_factorizes_matrices_is_not_critical() -> None:
         assert found is not None and found.severity != "critical" and "may need all bits of FP32" in found.risk
     plain = finding("gpt_fp32", "fp32-products")
     assert plain is not None and plain.severity == "critical" and "bits of FP32" not in plain.risk
+
+
+def test_autocast_names_the_fourier_transforms_that_refuse_bf16() -> None:
+    """torch.fft raises "Unsupported dtype BFloat16", and CUDA autocast does not cast its input.
+
+    The list AT_FORALL_FP32 of PyTorch 2.13 has no transform.
+    """
+    found, plain = finding("fields", "fp32-products"), finding("gpt_tf32", "fp32-products")
+    assert found is not None and found.risk.endswith("pass x.float() to it.")
+    assert plain is not None and "torch.fft" not in plain.risk

@@ -79,7 +79,7 @@ def test_time_before_each_round_is_not_rare_if_the_profile_contains_it(name: str
     assert hidden is None or "active=16" in hidden.changes[0].after
     assert "periodic-stalls" not in {f.rule for f in result.findings}
     assert (between_steps(result) or "").replace("\xa0", " ") == (
-        "A round of 8 steps takes 16 ms: 8 ms in its steps and 8 ms before the first step (e.g. a rollout)."
+        "A round of 8 steps takes 16 ms: 8 ms in its steps and 8 ms before the first step (e.g. a rollout or an evaluation)."
     )
 
 
