@@ -37,9 +37,9 @@ def _failed_checks(rank: RankResult) -> Iterable[FailedCheck | None]:
 
 def failed_of(ranks: Sequence[RankResult], lead: RankResult | None) -> tuple[FailedCheck, ...]:
     """Return the failed checks of all ranks, the lead's first; texts of other ranks name the rank."""
-    others = [rank for rank in ranks if rank is not lead]
+    other_ranks = [rank for rank in ranks if rank is not lead]
     failed = lead.failed if lead is not None else ()
-    return (*failed, *(_of_rank(check, rank) for rank in others for check in rank.failed if check not in failed))
+    return (*failed, *(_of_rank(check, rank) for rank in other_ranks for check in rank.failed if check not in failed))
 
 
 def _of_rank(check: FailedCheck, rank: RankResult) -> FailedCheck:

@@ -60,10 +60,10 @@ def _sorted(result: RunResult, lead: Finding | None) -> RunResult:
 def _prerequisites(finding: Finding, result: RunResult) -> list[Finding]:
     """Return the findings whose changes must be made before that of ``finding``, and gain little alone."""
     first = prepared_by(finding, result)
-    others = (
+    others_needed = (
         needed for needed in needed_before(finding, result.findings) if needed is not first and makes_possible(needed, finding)
     )
-    return [each for each in (first, *others) if each is not None and is_advice(each)]
+    return [prerequisite for prerequisite in (first, *others_needed) if prerequisite is not None and is_advice(prerequisite)]
 
 
 def makes_possible(first: Finding, finding: Finding) -> bool:

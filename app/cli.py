@@ -152,7 +152,7 @@ def main() -> None:
     except SawtoothError as error:
         prefix = f"{error.file[:NAME_SHOWN]}: " if error.file else ""
         say(f"sawtooth: {prefix}{error}", err=True)
-        for other in error.others:
+        for other in error.other_errors:
             say(f"Left out {other}", err=True)
         sys.exit(COULD_NOT)
     except MemoryError:

@@ -84,7 +84,7 @@ def addresses(data: DataFolder) -> list[ServedAddress]:
             served = from_json(file.read(), ServedAddress)
             if is_locked(file) and served.host == socket.gethostname():
                 listening.append((path.stat().st_mtime_ns, served))
-    return [served for _, served in sorted(listening, key=lambda each: each[0], reverse=True)]
+    return [served for _, served in sorted(listening, key=lambda time_and_address: time_and_address[0], reverse=True)]
 
 
 def answering_address(data: DataFolder, within_s: float) -> ServedAddress | None:

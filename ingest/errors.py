@@ -23,13 +23,13 @@ class SawtoothError(Exception):
     """An error that the user can act on.
 
     ``str(error)`` is one or two sentences without a path of this server. If several files were read, ``file`` is the name of the affected
-    file; the page and the command line show this name before the sentence. ``others`` has a sentence for each further file that could not
+    file; the page and the command line show this name before the sentence. ``other_errors`` has a sentence for each further file that could not
     be read.
     """
 
     code = "error"
     file: str | None = None
-    others: tuple[str, ...] = ()
+    other_errors: tuple[str, ...] = ()
 
 
 class SourceError(SawtoothError):

@@ -170,8 +170,8 @@ def _with_waits(
     counts = steps.groupby("position").size().reindex(range(len(ranks)), fill_value=0).clip(lower=1)
     by_position = counted.groupby("position")
     exposed = counted.groupby("collective")["exposed_wait_ns"].transform("sum")
-    others = (exposed - counted["exposed_wait_ns"]) / (counted["ranks"] - 1).clip(lower=1)
-    last_ms = others.where(counted["last"], 0.0).groupby(counted["position"]).sum()
+    peer_wait_ns = (exposed - counted["exposed_wait_ns"]) / (counted["ranks"] - 1).clip(lower=1)
+    last_ms = peer_wait_ns.where(counted["last"], 0.0).groupby(counted["position"]).sum()
     columns = ["position", "rank", "device", "host", "id", "source", "step_ms"]
     return ranks[columns].assign(
         wait_ms=by_position["wait_ns"].sum().reindex(counts.index, fill_value=0).to_numpy() / counts.to_numpy() / 1e6,

@@ -46,7 +46,7 @@ def choose(
 def _medoid(table: np.ndarray, role: list[int]) -> int:
     """Return the rank of a role closest to the median, in units of each column's median deviation."""
     rows_of_role = table[role]
-    usual = np.median(rows_of_role, axis=0)
-    scatter = np.median(np.abs(rows_of_role - usual), axis=0)
-    distance = np.abs(rows_of_role - usual) / np.where(scatter > 0, scatter, 1.0)
+    median = np.median(rows_of_role, axis=0)
+    scatter = np.median(np.abs(rows_of_role - median), axis=0)
+    distance = np.abs(rows_of_role - median) / np.where(scatter > 0, scatter, 1.0)
     return role[int(distance.sum(axis=1).argmin())]

@@ -117,8 +117,8 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
     kernels = kernels_of(recording, rank.device)
     # Other ranks' kernels are not available here. So this rank's kernels without overlapping communication define the usual times.
 
-    usual = {shape: ns for shape, (ns, _) in kernels.quiet.items()}
-    return row | _loss_columns(RankLosses.from_recording(recording, rank, kernels, usual))
+    quiet_ns = {shape: ns for shape, (ns, _) in kernels.quiet.items()}
+    return row | _loss_columns(RankLosses.from_recording(recording, rank, kernels, quiet_ns))
 
 
 def _calls(recording: Recording, rank: RankResult, position: Mapping[str, int]) -> list[Row]:
@@ -147,7 +147,7 @@ def _loss_columns(losses: RankLosses) -> Row:
     # "quiet" are kernels without overlapping communication, "beside" kernels that always overlapped with communication.
     return {
         "lost": [{"cause": cause, "ms": ms} for cause, ms in losses.lost_ms.items() if ms],
-        "held_ms": losses.held_ms,
+        "held_ms": losses.interrupted_ms,
         "quiet": [{"kernel": kernel_number(shape), "ns": ns, "calls": calls} for shape, (ns, calls) in losses.quiet.items()],
         "beside": sorted(kernel_number(shape) for shape in losses.shapes - losses.quiet.keys()),
     }

@@ -143,11 +143,11 @@ class JobTables:
             "SELECT position, lost, held_ms, quiet, beside FROM rank WHERE list_contains(?, position)", [list(positions)]
         ).fetchall()
         losses = {}
-        # ``quiet`` are kernels without overlapping communication, ``beside`` kernels that always overlapped with communication.
-        for position, lost, held_ms, quiet, beside in rows:
+        # ``quiet`` are kernels without overlapping communication, ``overlapping`` kernels that always overlapped with communication.
+        for position, lost, interrupted_ms, quiet, overlapping in rows:
             kernels = {_shape(row["kernel"]): (row["ns"], row["calls"]) for row in quiet}
-            shapes = kernels.keys() | {_shape(kernel) for kernel in beside}
-            losses[position] = RankLosses({row["cause"]: row["ms"] for row in lost}, held_ms, kernels, shapes)
+            shapes = kernels.keys() | {_shape(kernel) for kernel in overlapping}
+            losses[position] = RankLosses({row["cause"]: row["ms"] for row in lost}, interrupted_ms, kernels, shapes)
         return losses
 
     def lost(self) -> pd.DataFrame:

@@ -83,8 +83,8 @@ def records(folder: DataFolder) -> list[Record]:
     rows = []
     for rule, pairs in by_rule.items():
         errors = [abs(pair.predicted_ms / pair.measured_ms - 1) for pair in pairs]
-        held = [pair.low_ms <= pair.measured_ms <= pair.high_ms for pair in pairs if pair.low_ms and pair.high_ms]
-        rows.append(Record(rule, len(pairs), statistics.median(errors), max(errors), len(held), sum(held)))
+        is_inside = [pair.low_ms <= pair.measured_ms <= pair.high_ms for pair in pairs if pair.low_ms and pair.high_ms]
+        rows.append(Record(rule, len(pairs), statistics.median(errors), max(errors), len(is_inside), sum(is_inside)))
     return sorted(rows, key=lambda record: (-record.pairs, record.rule))
 
 

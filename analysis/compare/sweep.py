@@ -86,8 +86,8 @@ class BatchPrediction:
 class Sweep:
     """Runs by setting, ascending; ``predicted`` are batch sizes, ascending.
 
-    ``sweet_spot`` is the index of the recommended point, None if no throughput is known. ``why`` gives the reason. ``others``
-    are further settings that differ between the runs.
+    ``sweet_spot`` is the index of the recommended point, None if no throughput is known. ``why`` gives the reason.
+    ``other_settings`` are further settings that differ between the runs.
     """
 
     setting: str
@@ -95,7 +95,7 @@ class Sweep:
     points: tuple[Point, ...]
     sweet_spot: int | None
     why: str
-    others: tuple[str, ...] = ()
+    other_settings: tuple[str, ...] = ()
     predicted: tuple[BatchPrediction, ...] = ()
 
 
@@ -162,7 +162,7 @@ def sweep(runs: Sequence[RunResult], setting: str | None = None, memory_bytes: M
         points=tuple(points),
         sweet_spot=spot,
         why=reason,
-        others=tuple(key for key in differing if key != setting),
+        other_settings=tuple(key for key in differing if key != setting),
     )
 
 

@@ -108,10 +108,10 @@ class AllClasses:
         first: dict[int, str] = {}
         for name, owner_key in zip(table["name"].tolist(), table["owner"].tolist(), strict=True):
             first[name] = min(owner_key, first.get(name, owner_key))
-        usual = np.zeros(max(first, default=0) + 1, np.int8)
-        usual[list(first)] = [OWNER_KEYS.index(owner_key) for owner_key in first.values()]
+        usual_owner = np.zeros(max(first, default=0) + 1, np.int8)
+        usual_owner[list(first)] = [OWNER_KEYS.index(owner_key) for owner_key in first.values()]
         names, owners = np.concatenate(self._names), np.concatenate(self._owners)
-        rows = np.flatnonzero(owners != usual[names])
+        rows = np.flatnonzero(owners != usual_owner[names])
         return rows, owners[rows]
 
 

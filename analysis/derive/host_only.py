@@ -53,8 +53,8 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
     step_ns: list[int] = []
     first_ns: int | None = None
     window = intervals.union([int(ops.start.min())], [int(ops.end.max())])
-    apart = _has_gap_after(steps)
-    if len(steps.ends) >= MIN_STEPS and len(within_cycle := np.flatnonzero((np.diff(steps.cycle) == 0) & ~apart)):
+    has_gap = _has_gap_after(steps)
+    if len(steps.ends) >= MIN_STEPS and len(within_cycle := np.flatnonzero((np.diff(steps.cycle) == 0) & ~has_gap)):
         step_ns = np.diff(steps.ends)[within_cycle].tolist()
         window = intervals.union(steps.ends[within_cycle], steps.ends[within_cycle + 1])
         first_ns = int(steps.ends[0] - steps.starts[0]) if steps.source == "profiler_step" else None
@@ -78,7 +78,7 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
         "functions": [[name, ns / divisor] for name, ns in functions],
         "step_ns": step_ns,
         "first_ns": first_ns,
-        "unmarked": steps.lost_marks + int(apart.sum()),
+        "unmarked": steps.lost_marks + int(has_gap.sum()),
         "loading_ns": loading.total / divisor,
         "operators_ns": operators.total / divisor,
         "rest_ns": host_rest.total / divisor,

@@ -154,7 +154,7 @@ def _holders(live: Sequence[Allocation], names: Sequence[str]) -> tuple[Holder, 
         row = sums.setdefault(name, [0, 0])
         row[0] += allocation.size
         row[1] += 1
-    return tuple(sorted((Holder(name, *row) for name, row in sums.items()), key=lambda held: (-held.size, held.name)))
+    return tuple(sorted((Holder(name, *row) for name, row in sums.items()), key=lambda holder: (-holder.size, holder.name)))
 
 
 def _curve(

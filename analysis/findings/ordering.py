@@ -56,8 +56,10 @@ def changes_needed_first(slug: str, rules: Iterable[Rule]) -> tuple[str, ...]:
     """Return the rules whose change must come before the change of ``slug``, declared by either rule."""
     by_slug = {rule.slug: rule for rule in rules}
     needed = [other.to for other in by_slug[slug].needs] if slug in by_slug else []
-    others = [rule.slug for rule in by_slug.values() for other in rule.comes_before if other.to == slug and not other.behind]
-    return tuple(dict.fromkeys((*needed, *others)))
+    declared_by_others = [
+        rule.slug for rule in by_slug.values() for other in rule.comes_before if other.to == slug and not other.behind
+    ]
+    return tuple(dict.fromkeys((*needed, *declared_by_others)))
 
 
 def sort_key(finding: Finding) -> tuple[int, bool, bool, bool, bool, float, str]:
@@ -180,9 +182,9 @@ def _declared_order(context: RuleContext, order: _Order, rule_of: dict[str, Rule
     }
 
 
-def _changes_mostly(operations: set[tuple[str, int]], others: set[tuple[str, int]]) -> bool:
-    """Return whether at least MIN_COMMON_SHARE of ``operations`` are among ``others``."""
-    return bool(operations) and len(operations & others) >= MIN_COMMON_SHARE * len(operations)
+def _changes_mostly(operations: set[tuple[str, int]], changed: set[tuple[str, int]]) -> bool:
+    """Return whether at least MIN_COMMON_SHARE of ``operations`` are among ``changed``."""
+    return bool(operations) and len(operations & changed) >= MIN_COMMON_SHARE * len(operations)
 
 
 def _each_cause_once(order: _Order, changed: list[set[tuple[str, int]]], decided: set[tuple[int, int]]) -> None:

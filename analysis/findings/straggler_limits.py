@@ -92,8 +92,8 @@ def limit_straggler_gains(context: RuleContext, findings: list[Finding]) -> list
         return findings
     own_causes = _causes_lost_alone(context)
     if (own_finding := _own_finding(findings, late_finding, own_causes & WHOLE_DELAY_CAUSES)) is not None:
-        others = [finding for finding in findings if finding not in (own_finding, late_finding)]
-        return [*others, _merged_finding(own_finding, late_finding)]
+        other_findings = [finding for finding in findings if finding not in (own_finding, late_finding)]
+        return [*other_findings, _merged_finding(own_finding, late_finding)]
     return [
         _limited_finding(finding, late_finding) if own_causes & set(finding.explains.causes) else finding
         for finding in findings

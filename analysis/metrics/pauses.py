@@ -134,7 +134,7 @@ def pauses_of(
     usual_ns = [_without_first_wait(span) for span in spans if span.ns in counted and span.phase not in REASONS]
     if not usual_ns:
         return ()
-    usual = fmean(usual_ns)
+    mean_ns = fmean(usual_ns)
     by_reason: dict[Reason, list[StepSpan]] = {}
     for span in spans:
         if span.phase in REASONS or span.ns in left_out:
@@ -144,7 +144,7 @@ def pauses_of(
             reason,
             tuple(span.step for span in pause_spans),
             tuple(
-                max((_without_first_wait(span) if span.ns in counted else span.ns) - usual, 0.0) / 1e6 for span in pause_spans
+                max((_without_first_wait(span) if span.ns in counted else span.ns) - mean_ns, 0.0) / 1e6 for span in pause_spans
             ),
             len(spans),
             in_step=any(span.ns in counted for span in pause_spans),

@@ -164,7 +164,7 @@ def source_in_words(source: StepSource, evidence: Sequence[StepTimeEvidence]) ->
     """Return the name of a step time's ``source``; for telemetry, how it gives the time in ``evidence``."""
     if source != "telemetry":
         return STEP_SOURCES[source].name
-    return BY_PERIOD if any(each.steps_per_period for each in evidence if each.source == source) else BY_UTILIZATION
+    return BY_PERIOD if any(item.steps_per_period for item in evidence if item.source == source) else BY_UTILIZATION
 
 
 def by_user(ms: float) -> StepTimeEvidence:

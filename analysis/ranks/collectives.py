@@ -145,13 +145,13 @@ def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:
     calls["bytes"] = [_bytes(row) for row in calls.to_dict("records")]
     if "peer_rank" not in calls:
         calls["peer_rank"] = None
-    for thread, mine in bare.sort_values("launch_ns").groupby("thread_id"):
+    for thread, calls_of_thread in bare.sort_values("launch_ns").groupby("thread_id"):
         of_thread = calls[calls["thread_id"] == thread]
-        kernel = np.searchsorted(mine["launch_ns"].to_numpy(np.int64), of_thread["start_ns"].to_numpy(np.int64))
+        kernel = np.searchsorted(calls_of_thread["launch_ns"].to_numpy(np.int64), of_thread["start_ns"].to_numpy(np.int64))
         for at, batch in of_thread.groupby(kernel):
-            if at == len(mine):
+            if at == len(calls_of_thread):
                 continue
-            row = mine.index[int(at)]
+            row = calls_of_thread.index[int(at)]
             sent = batch["name"] == "send"
             kernels.loc[row, ["sends", "receives"]] = [int(sent.sum()), int((~sent).sum())]
             batch_bytes = batch.groupby(sent)["bytes"].sum(min_count=1)

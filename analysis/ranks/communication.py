@@ -58,8 +58,8 @@ def split_communication(library: Library, ranks: Sequence[RankResult]) -> tuple[
         notes += (missing_ranks_note(missing, world),)
     matched["exposed_wait_ns"] = 0
     for position in range(len(ranks)):
-        mine_at = matched.index[matched["position"] == position]
-        matched.loc[mine_at, "exposed_wait_ns"] = _exposed_waits(matched.loc[mine_at], exposed[position])
+        rows_of_rank = matched.index[matched["position"] == position]
+        matched.loc[rows_of_rank, "exposed_wait_ns"] = _exposed_waits(matched.loc[rows_of_rank], exposed[position])
     split = [
         _with_split_communication(rank, matched[matched["position"] == position], exposed[position])
         for position, rank in enumerate(ranks)
@@ -112,16 +112,18 @@ def _rank_waits(position: int, rank: RankResult, matched: pd.DataFrame, clock: R
     """Return a rank's waits for other ranks, and the waits of other ranks for it, per counted step."""
     steps = max(len(rank.counted), 1)
     counted = matched[matched["counted"]]
-    mine = counted[counted["position"] == position]
-    others = counted[counted["collective"].isin(mine.loc[mine["last"], "collective"]) & (counted["position"] != position)]
-    late = others.groupby("collective")["exposed_wait_ns"].mean().sum()
+    own_rows = counted[counted["position"] == position]
+    peer_rows = counted[
+        counted["collective"].isin(own_rows.loc[own_rows["last"], "collective"]) & (counted["position"] != position)
+    ]
+    late = peer_rows.groupby("collective")["exposed_wait_ns"].mean().sum()
     return RankWaits(
         position=position,
         rank=rank.rank,
         device=rank.device,
-        wait_ms=float(mine["wait_ns"].sum()) / steps / 1e6,
+        wait_ms=float(own_rows["wait_ns"].sum()) / steps / 1e6,
         late_ms=float(late) / steps / 1e6,
-        last_share=float(mine["last"].mean()) if len(mine) else None,
+        last_share=float(own_rows["last"].mean()) if len(own_rows) else None,
         clock_offset_ns=clock.offset_ns if clock is not None else None,
     )
 
@@ -162,8 +164,8 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
     rows = communication.rows[communication.rows["counted"]] if steps else communication.rows
     table = []
     kinds = rows.fillna({"dtype": "", "group": ""}).groupby(["name", "dtype", "group", "bytes", "group_size"], dropna=False)
-    for (name, dtype, group, size, members), mine in kinds:
-        collectives = mine.drop_duplicates("collective")
+    for (name, dtype, group, size, members), rows_of_kind in kinds:
+        collectives = rows_of_kind.drop_duplicates("collective")
         transfer_ns = float(collectives["shortest_ns"].median())
         known = pd.notna(size) and size > 0 and transfer_ns > 0
         algorithm = float(size) / transfer_ns if known else None
@@ -177,15 +179,18 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
                 "bytes": int(size) if pd.notna(size) else None,
                 "calls_per_step": len(collectives) / max(steps, 1),
                 "transfer_ms": transfer_ns / 1e6,
-                "mean_wait_ms": float(mine["wait_ns"].mean()) / 1e6,
-                "longest_wait_ms": float(mine["wait_ns"].max()) / 1e6,
-                "wait_ms_per_step": float(mine.groupby("collective")["wait_ns"].mean().sum()) / max(steps, 1) / 1e6,
-                "ms_per_step": float(mine["dur_ns"].sum()) / mine["position"].nunique() / max(steps, 1) / 1e6,
-                "exposed_ms_per_step": float(mine["exposed_ns"].sum()) / mine["position"].nunique() / max(steps, 1) / 1e6,
+                "mean_wait_ms": float(rows_of_kind["wait_ns"].mean()) / 1e6,
+                "longest_wait_ms": float(rows_of_kind["wait_ns"].max()) / 1e6,
+                "wait_ms_per_step": float(rows_of_kind.groupby("collective")["wait_ns"].mean().sum()) / max(steps, 1) / 1e6,
+                "ms_per_step": float(rows_of_kind["dur_ns"].sum()) / rows_of_kind["position"].nunique() / max(steps, 1) / 1e6,
+                "exposed_ms_per_step": float(rows_of_kind["exposed_ns"].sum())
+                / rows_of_kind["position"].nunique()
+                / max(steps, 1)
+                / 1e6,
                 "algorithm_gb_s": algorithm,
                 "bus_gb_s": algorithm * factor(int(members)) if algorithm is not None and factor else None,
-                "overlap_share": 1 - float(mine["exposed_ns"].sum()) / float(mine["dur_ns"].sum())
-                if mine["dur_ns"].sum()
+                "overlap_share": 1 - float(rows_of_kind["exposed_ns"].sum()) / float(rows_of_kind["dur_ns"].sum())
+                if rows_of_kind["dur_ns"].sum()
                 else None,
             }
         )

@@ -88,17 +88,17 @@ def shortest_quiet_ns(ranks: Sequence[Kernels]) -> dict[Shape, float]:
     return shortest
 
 
-def held_ms(rank: Kernels, counted: NDArray[np.int32], shortest: Mapping[Shape, float]) -> float:
+def interrupted_ms(rank: Kernels, counted: NDArray[np.int32], shortest: Mapping[Shape, float]) -> float:
     """Return the time per counted step, in ms, for which single kernels were interrupted.
 
     An interrupted kernel takes longer than the same kernel elsewhere, by MIN_INTERRUPTION_NS or more. This happens if the GPU
     also runs another process, in turns with this one.
     """
     ops = rank.ops[rank.ops["step"].isin(counted) & (rank.ops["dur_ns"] > MIN_INTERRUPTION_NS)]
-    took, usual = ops["dur_ns"].to_numpy(np.float64), _usual_ns(ops, {}, shortest)
-    excess = took - usual
+    took_ns, usual_ns = ops["dur_ns"].to_numpy(np.float64), _usual_ns(ops, {}, shortest)
+    excess = took_ns - usual_ns
     return (
-        float(excess[(excess > MIN_INTERRUPTION_NS) & (took > MIN_INTERRUPTION_FACTOR * usual)].sum())
+        float(excess[(excess > MIN_INTERRUPTION_NS) & (took_ns > MIN_INTERRUPTION_FACTOR * usual_ns)].sum())
         / max(len(counted), 1)
         / 1e6
     )
@@ -113,16 +113,16 @@ def slowed_by_waits(ranks: Sequence[Kernels], rows: pd.DataFrame) -> list[pd.Ser
     shortest = shortest_quiet_ns(ranks)
     slowed = []
     for position, rank in enumerate(ranks):
-        mine = rows[rows["position"] == position]
-        start = mine["start_ns"].to_numpy(np.int64)
-        waiting = union(start, start + mine["wait_ns"].to_numpy(np.int64))
+        rows_of_rank = rows[rows["position"] == position]
+        start = rows_of_rank["start_ns"].to_numpy(np.int64)
+        waiting = union(start, start + rows_of_rank["wait_ns"].to_numpy(np.int64))
         starts, stops, op, _ = overlaps(_spans(rank.ops), waiting)
         waiting_ns = np.zeros(len(rank.ops))
         np.add.at(waiting_ns, op, stops - starts)
         hit = rank.ops[waiting_ns > 0]
-        usual, took = _usual_ns(hit, rank.quiet, shortest), hit["dur_ns"].to_numpy(np.float64)
-        slowdown = np.maximum(took - usual, 0.0) * np.minimum(waiting_ns[waiting_ns > 0] / np.maximum(took, 1.0), 1.0)
-        slowdown[took > MAX_SLOWDOWN * usual] = 0.0
+        usual_ns, took_ns = _usual_ns(hit, rank.quiet, shortest), hit["dur_ns"].to_numpy(np.float64)
+        slowdown = np.maximum(took_ns - usual_ns, 0.0) * np.minimum(waiting_ns[waiting_ns > 0] / np.maximum(took_ns, 1.0), 1.0)
+        slowdown[took_ns > MAX_SLOWDOWN * usual_ns] = 0.0
         slowed.append(pd.Series(np.rint(slowdown).astype(np.int64), index=hit["gpu_op_id"].to_numpy(np.int64)))
     return slowed
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from sawtooth.analysis.ranks.contention import Kernels, held_ms, kernels_of, shortest_quiet_ns, slowed_by_waits
+from sawtooth.analysis.ranks.contention import Kernels, interrupted_ms, kernels_of, shortest_quiet_ns, slowed_by_waits
 from sawtooth.analysis.ranks.joint_replay import JointReplay, MatchedCollectives, Member
 from sawtooth.analysis.ranks.peers import peers
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
@@ -112,7 +112,8 @@ class ReplayedJob:
         waits = self.communication.ranks
         own_times = [
             _with_marks(
-                own_time(of_rank, member, waits[position].held_ms, _begins_ns(self.ranks[position])), self.ranks[position]
+                own_time(of_rank, member, waits[position].interrupted_ms, _begins_ns(self.ranks[position])),
+                self.ranks[position],
             )
             for of_rank, member, position in zip(kernels, job.members, self.included, strict=True)
         ]
@@ -205,7 +206,7 @@ def _replayed_times(
     """
     shortest = shortest_quiet_ns(kernels)
     for of_rank, member, slowdown_ns, wait_ms in zip(kernels, members, slowed, waits_ms, strict=True):
-        yield wait_ms, _per_step_ms(of_rank, member, slowdown_ns), held_ms(of_rank, member.counted, shortest)
+        yield wait_ms, _per_step_ms(of_rank, member, slowdown_ns), interrupted_ms(of_rank, member.counted, shortest)
 
 
 def _waits_for_workers(rank: RankResult) -> bool:
@@ -223,7 +224,7 @@ def _own_times(
     """
     shortest = shortest_quiet_ns(kernels)
     own_times = []
-    for rank, problem, mine in zip(ranks, problems, kernels, strict=True):
+    for rank, problem, kernels_of_rank in zip(ranks, problems, kernels, strict=True):
         if problem is None:
             with library.open(rank.recording_id) as recording:
                 rows = recording.rows("SELECT problem FROM replays WHERE kind = 'unexplained'")
@@ -232,7 +233,12 @@ def _own_times(
             problem = replay_store.load(rows[0][0])
         counted = rank.counted["step"].to_numpy(np.int32)
         own_times.append(
-            own_time(mine, Member(problem, rank.device, counted, 0), held_ms(mine, counted, shortest), _begins_ns(rank))
+            own_time(
+                kernels_of_rank,
+                Member(problem, rank.device, counted, 0),
+                interrupted_ms(kernels_of_rank, counted, shortest),
+                _begins_ns(rank),
+            )
         )
     return without_communication_slowdown(own_times)
 
@@ -278,8 +284,8 @@ def _per_step_ms(kernels: Kernels, member: Member, slowdown_ns: pd.Series) -> fl
     return float(slowdown_ns[slowdown_ns.index.isin(counted)].sum()) / max(len(member.counted), 1) / 1e6
 
 
-def _with_times(rank: RankWaits, wait_ms: float | None, slowed_ms: float, held_ms: float) -> RankWaits:
-    return replace(rank, unprofiled_wait_ms=wait_ms, slowed_ms=slowed_ms, held_ms=held_ms)
+def _with_times(rank: RankWaits, wait_ms: float | None, slowed_ms: float, interrupted_ms: float) -> RankWaits:
+    return replace(rank, unprofiled_wait_ms=wait_ms, slowed_ms=slowed_ms, interrupted_ms=interrupted_ms)
 
 
 def _replay_notes(left_out: int, abandoned: int) -> Iterator[str]:

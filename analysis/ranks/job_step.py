@@ -56,12 +56,12 @@ def at_job_step(
     )
     results = []
     for rank, of_rank, waits in zip(ranks, measured, communication.ranks, strict=True):
-        mine = replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
-        ledger = ledger_at_job_step(rank.ledger, mine, waits.equal_hosts)
-        works_ms = busy_ms(mine, ledger, of_rank.counted) if of_rank.counted else None
-        metrics = readings_of(replace(of_rank, best=mine, works_ms=works_ms))
+        best_of_rank = replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
+        ledger = ledger_at_job_step(rank.ledger, best_of_rank, waits.equal_hosts)
+        works_ms = busy_ms(best_of_rank, ledger, of_rank.counted) if of_rank.counted else None
+        metrics = readings_of(replace(of_rank, best=best_of_rank, works_ms=works_ms))
         metrics = trust.apply(metrics, rank.facts, truncated=rank.trace.truncated, outlier_doubts=of_rank.outlier_doubts)
-        results.append(replace(rank, best=mine, ledger=ledger, metrics=metrics))
+        results.append(replace(rank, best=best_of_rank, ledger=ledger, metrics=metrics))
     return results
 
 
@@ -95,7 +95,7 @@ def _step_from_utilization(
 
 def _shares_gpu(communication: Communication) -> bool:
     """Return whether another process shares a GPU of the job; utilization then includes its work."""
-    *shorter, longest = sorted(waits.held_ms for waits in communication.ranks)
+    *shorter, longest = sorted(waits.interrupted_ms for waits in communication.ranks)
     return longest - median(shorter) >= MIN_GAIN_SHARE * (communication.step_ms or 0.0) > 0
 
 

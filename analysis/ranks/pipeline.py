@@ -122,8 +122,8 @@ def _schedule(rows: pd.DataFrame, stages: int, microbatches: int) -> str | None:
     if microbatches < stages + MIN_EXTRA_MICROBATCHES:
         return None
     ahead = []
-    for _, mine in rows.sort_values("start_ns").groupby(["position", "step"]):
-        received = np.flatnonzero(mine["receives"].to_numpy() > 0)
-        ahead.append(int(mine["sends"].to_numpy()[: received[0]].sum()) if len(received) else microbatches)
-    usual = float(np.median(ahead))
-    return "GPipe" if usual >= microbatches else "1F1B" if usual <= stages else None
+    for _, rows_of_step in rows.sort_values("start_ns").groupby(["position", "step"]):
+        received = np.flatnonzero(rows_of_step["receives"].to_numpy() > 0)
+        ahead.append(int(rows_of_step["sends"].to_numpy()[: received[0]].sum()) if len(received) else microbatches)
+    median_ahead = float(np.median(ahead))
+    return "GPipe" if median_ahead >= microbatches else "1F1B" if median_ahead <= stages else None

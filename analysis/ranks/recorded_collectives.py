@@ -48,13 +48,13 @@ class RecordedJob:
         # A whole group may be late together, so the usual time is the median over all ranks before the same call. It is the lower
         # of the two middle values, because half of the ranks may be late.
         same_call = rows.groupby(["nth", "name"])["own"]
-        usual = same_call.transform("quantile", 0.5, interpolation="lower").where(
+        usual_ns = same_call.transform("quantile", 0.5, interpolation="lower").where(
             same_call.transform("size") > 2, same_call.transform("min")
         )
         label = dict.fromkeys(rows["step"].dropna())
         number = {name: i for i, name in enumerate(label)}
         rows = rows.assign(
-            excess=rows["own"] - usual,
+            excess=rows["own"] - usual_ns,
             level=_levels(rows["position"].to_numpy(np.int64), rows["collective"].to_numpy(np.int64)),
             number=rows["step"].astype(object).map(number).fillna(-1).astype(np.int64),
         )

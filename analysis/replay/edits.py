@@ -189,10 +189,10 @@ def _nodes_of_calls(host: HostNodes, calls: tuple[int, ...] | None) -> NDArray[n
 def _with_launches(problem: ReplayProblem, launches: Mapping[int, int]) -> ReplayProblem:
     """Lengthen the gaps before these operations' launches by the mean host time of ``launches``."""
     host, ops = problem.host, problem.ops
-    usual = host.launches & (host.pred >= 0)
-    if not usual.any():
+    follows_call = host.launches & (host.pred >= 0)
+    if not follows_call.any():
         return problem
-    launch_ns = int(np.minimum((host.gap + host.own)[usual], BETWEEN_CALLS_NS).mean())  # See docs/evidence/accuracy.md.
+    launch_ns = int(np.minimum((host.gap + host.own)[follows_call], BETWEEN_CALLS_NS).mean())  # See docs/evidence/accuracy.md.
     added_ns = np.zeros(len(host), np.int64)
     hit = np.isin(ops.op, np.array(list(launches), np.int64)) & (ops.node >= 0)
     np.add.at(added_ns, ops.node[hit], [launch_ns * launches[op] for op in ops.op[hit].tolist()])

@@ -108,7 +108,7 @@ class RankWaits:
 
     ``equal_hosts`` is its step if also all hosts are equally fast, None if that is not known or a rank is late.
 
-    ``slowed_ms`` is how much longer its kernels ran because collectives waited at the same time. ``held_ms`` is how long single
+    ``slowed_ms`` is how much longer its kernels ran because collectives waited at the same time. ``interrupted_ms`` is how long single
     kernels were interrupted, for example by another process on the GPU.
     """
 
@@ -122,7 +122,7 @@ class RankWaits:
     unprofiled_wait_ms: float | None = None
     equal_hosts: EqualHostsStep | None = None
     slowed_ms: float = 0.0
-    held_ms: float = 0.0
+    interrupted_ms: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -110,9 +110,9 @@ def by_utilization(
         (measurement.mean.value, *interval(largest, measurement.mean, period_s, 0.0, kernels=STEP_TIME_ERROR))
         for measurement in measured
     ]
-    usual = sorted(measured, key=lambda measurement: measurement.mean.value)[(len(measured) - 1) // 2]
-    waited_ns = usual.waited_ns(largest.occupied_ns, in_turn_ns)
-    middle = (largest.occupied_ns + waited_ns) / usual.mean.value / 1e4
+    median_measurement = sorted(measured, key=lambda measurement: measurement.mean.value)[(len(measured) - 1) // 2]
+    waited_ns = median_measurement.waited_ns(largest.occupied_ns, in_turn_ns)
+    middle = (largest.occupied_ns + waited_ns) / median_measurement.mean.value / 1e4
     low = min(largest.occupied_ns / value / 1e4 * low_factor for value, low_factor, _ in ends)
     most_waited_ns = max(MAX_IN_TURN * waited_ns, in_turn_ns)
     high = max((largest.occupied_ns + most_waited_ns) / value / 1e4 * high_factor for value, _, high_factor in ends)

@@ -62,7 +62,7 @@ class ChosenLoop(NamedTuple):
     """
 
     marks: list[Mark]
-    others: str
+    about_others: str
     line: str | None = None
     site: str | None = None
 

@@ -81,10 +81,10 @@ def _with_gaps(samples: list[tuple[int, float]]) -> list[float | None]:
     stride = -(-len(samples) // POINTS)
     thinned = samples[::stride]
     steps = sorted(b[0] - a[0] for a, b in pairwise(thinned))
-    usual = steps[len(steps) // 2] if steps else 0
+    median_step = steps[len(steps) // 2] if steps else 0
     line: list[float | None] = []
     for previous, (time_ns, value) in zip([None, *thinned], thinned, strict=False):
-        if previous is not None and time_ns - previous[0] > GAP_PERIODS * usual:
+        if previous is not None and time_ns - previous[0] > GAP_PERIODS * median_step:
             line.append(None)
         line.append(value)
     return line

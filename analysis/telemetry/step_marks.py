@@ -69,7 +69,7 @@ def step_mark_evidence(
         evidence = by_marks(loop.marks, cpu_only=cpu_only, detached=by_recorder)
         if evidence is not None:
             summary, *details = evidence.notes
-            loop_notes = filter(None, [step_in_words(fields.get("sign"), fields.get("of"), loop.line), loop.others])
+            loop_notes = filter(None, [step_in_words(fields.get("sign"), fields.get("of"), loop.line), loop.about_others])
             trainer = fields.get("trainers", {}).get(loop.site, "")
             return replace(evidence, notes=(summary, *loop_notes, *details), trainer=trainer)
     return None

@@ -84,7 +84,7 @@ class Tools:
         """Return the first ``limit`` rows of a read-only statement."""
         result = self.result(run)
         recording_id = self._recording(result, rank)
-        causes = causes_of([each for each in result.ranks if each.recording_id == recording_id])
+        causes = causes_of([rank_result for rank_result in result.ranks if rank_result.recording_id == recording_id])
         answer = run_query(self.library.folder, recording_id, sql, causes=causes)
         rows = answer.rows.head(limit)
         return answers.Rows(
@@ -114,7 +114,7 @@ class Tools:
     def explain(self, run: str, finding: str) -> answers.Explanation:
         """Return a finding in full; raises NotFoundError if the run has no such finding."""
         result = self.result(run)
-        by_slug = {each.rule: (number, each) for number, each in numbered(result)}
+        by_slug = {advised.rule: (number, advised) for number, advised in numbered(result)}
         if finding not in by_slug:
             why = next(
                 (rule_not_checked.because for rule_not_checked in result.not_checked if rule_not_checked.rule == finding), None
@@ -165,9 +165,9 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _json_value(each) for key, each in value.items()}
+        return {str(key): _json_value(element) for key, element in value.items()}
     if isinstance(value, list | tuple):
-        return [_json_value(each) for each in value]
+        return [_json_value(element) for element in value]
     item = getattr(value, "item", None)
     if item is not None:
         return _json_value(item())

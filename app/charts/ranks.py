@@ -58,8 +58,10 @@ def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
         most = wait_ms.idxmax()
         label = dict(zip(rows.index, labels_of(rows), strict=True))[most].split(",")[0]
         if not numbered:
-            others = [other.split(",")[0] for other in labels_of(rows) if other.split(",")[0] != label]
-            return f"{_capitalize(label)} waits {f'for {others[0]}' if len(others) == 1 else 'most for other ranks'}"
+            other_labels = [other.split(",")[0] for other in labels_of(rows) if other.split(",")[0] != label]
+            return (
+                f"{_capitalize(label)} waits {f'for {other_labels[0]}' if len(other_labels) == 1 else 'most for other ranks'}"
+            )
         return f"{_capitalize(label)} waits most for other ranks: {fmt.duration_ms(float(wait_ms[most]))} of each step of {fmt.duration_ms(float(step_ms[most]))}"
     if wait_ms is not None:
         return "No rank waits for others for more than 1\u00a0% of a step"
@@ -216,27 +218,27 @@ def _heat_map(
 
 def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
     means = rows.groupby("label", sort=False)[measure].mean()
-    usual = float(means.median())
+    median = float(means.median())
     what = "waits" if measure == "wait_ms" else "takes by itself"
     if means.max() - means.min() <= EQUAL_ROWS_SPREAD * float((rows["own_ms"] + rows["wait_ms"]).mean()):
-        return f"In the profile all {what.replace('waits', 'wait').replace('takes', 'take')} about equally long: {fmt.duration_ms(usual)} of a step"
+        return f"In the profile all {what.replace('waits', 'wait').replace('takes', 'take')} about equally long: {fmt.duration_ms(median)} of a step"
     if measure == "wait_ms" and len(means) > 2:
         least = means.idxmin()
-        return f"In the profile {least} waits least: {fmt.duration_ms(float(means[least]))} of a step, where {fmt.duration_ms(usual)} are usual"
+        return f"In the profile {least} waits least: {fmt.duration_ms(float(means[least]))} of a step, where {fmt.duration_ms(median)} are usual"
     most = means.idxmax()
     steps = rows.loc[rows["label"] == most, measure]
-    beside = (
+    comparison = (
         f"; {means.idxmin()}: {fmt.duration_ms(float(means.min()))}"
         if len(means) == 2
-        else f", where {fmt.duration_ms(usual)} are usual"
+        else f", where {fmt.duration_ms(median)} are usual"
     )
     if len(means) == 2 and means.min() < MIN_NUMBERED_SHARE * means.max():
-        beside = f"; {means.idxmin()}: hardly"
+        comparison = f"; {means.idxmin()}: hardly"
     longest = (
         f", {fmt.duration_ms(float(steps.max()))} in its longest" if steps.max() > LONG_STEP_RATIO * steps.median() else ""
     )
     what = "waits" if measure == "wait_ms" else "takes longest by itself"
-    return f"In the profile {most} {what}: {fmt.duration_ms(float(means[most]))} of a step{longest}{beside}"
+    return f"In the profile {most} {what}: {fmt.duration_ms(float(means[most]))} of a step{longest}{comparison}"
 
 
 def _capitalize(label: object) -> str:

@@ -232,7 +232,11 @@ def shifts(across: Sequence[float], up: Sequence[float]) -> list[float]:
     moved = [0.0] * len(up)
     for index in sorted(range(len(up)), key=up.__getitem__):
         x, y = float(across[index]), float(up[index])
-        while (below := next((at for beside, at in placed if abs(beside - x) < LINE and abs(at - y) < LINE), None)) is not None:
+        while (
+            below := next(
+                (placed_y for placed_x, placed_y in placed if abs(placed_x - x) < LINE and abs(placed_y - y) < LINE), None
+            )
+        ) is not None:
             y = below + LINE
         placed.append((x, y))
         moved[index] = y - float(up[index])

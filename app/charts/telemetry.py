@@ -97,8 +97,10 @@ def lanes(
     """
     spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (UTILIZATION, *SIGNALS)
     signal = next((column for column in spoken_of if telemetry.has(column)), None)
-    panels = sorted(_panels(telemetry, signal, quantities), key=lambda each: not set(trouble) & set(each[1]))
-    beside = _outside_steady(telemetry, steady, origin_ns)
+    panels = sorted(
+        _panels(telemetry, signal, quantities), key=lambda panel_and_columns: not set(trouble) & set(panel_and_columns[1])
+    )
+    not_averaged = _outside_steady(telemetry, steady, origin_ns)
     figure = _laid_out([len(measured) for _, measured in panels], height)
     for row, (panel, measured) in enumerate(panels, start=1):
         for column in measured:
@@ -109,7 +111,7 @@ def lanes(
         averages = {c: _mean(c, means, telemetry if steady is None else steady) for c in named}
         _heading(figure, row, named, averages, _throttled_by(telemetry, dark) if panel is PANELS["clock"] else "", dark)
     drawn_s = _drawn_s(telemetry, origin_ns)
-    shapes = bands.not_averaged(beside, drawn_s, dark)
+    shapes = bands.not_averaged(not_averaged, drawn_s, dark)
     clock = next((row for row, (panel, _) in enumerate(panels, start=1) if panel is PANELS["clock"]), None)
     if clock is not None and len(telemetry.throttles):  # Throttling is above the clock, because it lowers the clock.
         highest = max(float(np.nanmax(telemetry.samples[column].to_numpy(float))) for column in panels[clock - 1][1])
@@ -120,7 +122,7 @@ def lanes(
     lanes_of = [(row, column) for column in SIGNALS for row, (_, measured) in enumerate(panels, start=1) if column in measured]
     if sawtooth is not None and lanes_of:
         _add_sawtooth_period(figure, telemetry, sawtooth, lanes_of[0], origin_ns=origin_ns, dark=dark)
-    for a, b in ((a, b) for a, b in beside if (b - a) * 1e9 >= NAMED_SHARE * telemetry.span.ns):
+    for a, b in ((a, b) for a, b in not_averaged if (b - a) * 1e9 >= NAMED_SHARE * telemetry.span.ns):
         figure.add_annotation(x=(a + b) / 2, y=1, yref="y domain", yanchor="top", text="not averaged", showarrow=False)
     figure.update_layout(dragmode="select", selectdirection="h", hovermode="x unified")
     figure.update_xaxes(range=drawn_s, zeroline=False)

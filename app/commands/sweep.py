@@ -67,8 +67,10 @@ def sweep(
 
 
 def _text(sweep: Sweep) -> str:
-    others = [f"The runs also differ in {', '.join(map(fmt.clean, sweep.others))}."] if sweep.others else []
-    return "\n".join([fmt.clean(words.sentence(sweep)), *others, "", *words.lines(sweep)])
+    other_settings = (
+        [f"The runs also differ in {', '.join(map(fmt.clean, sweep.other_settings))}."] if sweep.other_settings else []
+    )
+    return "\n".join([fmt.clean(words.sentence(sweep)), *other_settings, "", *words.lines(sweep)])
 
 
 def _as_json(sweep: Sweep) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def _as_json(sweep: Sweep) -> dict[str, Any]:
         "unit": sweep.unit,
         "sweet_spot": chosen,
         "why": sweep.why,
-        "others": sweep.others,
+        "others": sweep.other_settings,
         "points": [_point(point) for point in sweep.points],
         "predicted": [msgspec.to_builtins(prediction) for prediction in sweep.predicted],
     }

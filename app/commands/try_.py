@@ -159,8 +159,8 @@ def _run_session(session: TrialSession, arguments: argparse.Namespace) -> int:
         _note(refused)
         return NOTHING_TRIED
     chosen = candidates(session.bases[0].result, session.bases[0].run.notes, numerics=arguments.allow_numerics)
-    to_try = [each for each in chosen if not each.by_hand]
-    by_hand = [Trial([each], status="by_hand", why=each.by_hand) for each in chosen if each.by_hand]
+    to_try = [candidate for candidate in chosen if not candidate.by_hand]
+    by_hand = [Trial([candidate], status="by_hand", why=candidate.by_hand) for candidate in chosen if candidate.by_hand]
     session.trials += by_hand
     if not to_try:
         _note(NO_CANDIDATE)
@@ -168,7 +168,7 @@ def _run_session(session: TrialSession, arguments: argparse.Namespace) -> int:
     for line in table.planned(to_try, session):
         _note(line)
     if arguments.plan:
-        session.trials = [*(Trial([each], status="planned") for each in to_try), *by_hand]
+        session.trials = [*(Trial([candidate], status="planned") for candidate in to_try), *by_hand]
         return 0
     if not arguments.yes and input("sawtooth: Run this? [y/N] ").strip().lower() not in YES_ANSWERS:
         return NOTHING_TRIED

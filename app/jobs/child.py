@@ -50,8 +50,8 @@ def main(folder: Path) -> int:
     try:
         outcome = run(order, lambda progress: _write(folder / "progress.json", progress))
     except SawtoothError as error:
-        prefix = f"{clean(error.file or '', 80)}: " if error.others else ""
-        outcome = JobOutcome(code=error.code, sentence=f"{prefix}{error}", notices=_left_out(error.others))
+        prefix = f"{clean(error.file or '', 80)}: " if error.other_errors else ""
+        outcome = JobOutcome(code=error.code, sentence=f"{prefix}{error}", notices=_left_out(error.other_errors))
     except MemoryError:
         outcome = JobOutcome(
             code="E-MEMORY",

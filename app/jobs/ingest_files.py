@@ -112,7 +112,7 @@ def ingest_into_runs(
                 refs.append(ref)
                 file_names[ref.id] = shown_name
     if not refs and not unpacked and first_error is not None:
-        first_error.others = tuple(refused[1:])
+        first_error.other_errors = tuple(refused[1:])
         raise first_error
     if name is not None and len(unpacked) == 1:
         title = clean_title(name)

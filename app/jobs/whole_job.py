@@ -85,7 +85,7 @@ def _run_of(folder: DataFolder, recordings: set[str]) -> Manifest | None:
             except SawtoothError:
                 count = int(manifest.id == id_of_all)
             common_ranks.append((count, manifest))
-    count, run = max(common_ranks, key=lambda each: each[0], default=(0, None))
+    count, run = max(common_ranks, key=lambda count_and_run: count_and_run[0], default=(0, None))
     return run if count else None
 
 

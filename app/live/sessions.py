@@ -188,8 +188,8 @@ class LiveSession:
         """Store the processes of all GPUs: device, pid, memory bytes or null, name or null."""
         for gpu in self.gpus.values():
             own = [
-                (str(name or f"process {int(pid)}"), possible_value("mem_used_bytes", float(held or 0)))
-                for d, pid, held, name in listed
+                (str(name or f"process {int(pid)}"), possible_value("mem_used_bytes", float(used or 0)))
+                for d, pid, used, name in listed
                 if d == gpu.device
             ]
             gpu.processes = sorted(own, key=lambda one: -(one[1] or 0.0))[:MAX_PROCESSES]

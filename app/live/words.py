@@ -92,8 +92,8 @@ def memory_sentence(gpu: LiveGpu) -> str:
     """Return the used memory and its processes, such as "38.1 GiB of 140 GiB, python 37.6 GiB"."""
     used = gpu.latest("mem_used_bytes")
     parts = [f"{fmt.memory(used)}{_of_total(gpu)}"] if used is not None else []
-    for name, held in gpu.processes[:PROCESSES_NAMED]:
-        parts.append(f"{fmt.clean(name, 24)} {fmt.memory(held)}" if held else fmt.clean(name, 24))
+    for name, process_bytes in gpu.processes[:PROCESSES_NAMED]:
+        parts.append(f"{fmt.clean(name, 24)} {fmt.memory(process_bytes)}" if process_bytes else fmt.clean(name, 24))
     more = len(gpu.processes) - PROCESSES_NAMED
     return ", ".join([*parts, *([f"{more} more"] if more > 0 else [])])
 

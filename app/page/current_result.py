@@ -38,12 +38,12 @@ def run_result(manifest: Manifest | None = None) -> RunResult:
     """
     chosen = manifest or frame.current_run()
     folder = frame.data_folder()
-    kept = cached_file(folder, chosen, RESULT)
-    if not kept.exists() and is_large(chosen, folder):
+    cached = cached_file(folder, chosen, RESULT)
+    if not cached.exists() and is_large(chosen, folder):
         _wait_for_child(chosen)
     path = folder.manifest_file(chosen.id)
     changed = path.stat().st_mtime_ns if path.exists() else 0
-    result = _analysed(str(kept), changed, chosen)
+    result = _analysed(str(cached), changed, chosen)
     if manifest is None:
         if frame.remember_gpu_work(chosen.id, worked=result.lead is not None):
             st.rerun()  # Draw the navigation again, because the analysis shows which screens are empty.
@@ -58,7 +58,7 @@ def staircase(result: RunResult) -> Staircase | None:
 
 
 @st.cache_resource(max_entries=CACHED_RESULTS, show_spinner="Replaying the step with each choice of changes …")
-def _stairs(kept: str, _result: RunResult) -> Staircase | None:
+def _stairs(path: str, _result: RunResult) -> Staircase | None:
     return stairs_of(frame.library(), _result)
 
 
@@ -68,7 +68,7 @@ def is_analysed(manifest: Manifest) -> bool:
 
 
 @st.cache_resource(max_entries=CACHED_RESULTS, show_spinner="Analysing the run …")
-def _analysed(kept: str, changed_ns: int, _manifest: Manifest) -> RunResult:
+def _analysed(path: str, changed_ns: int, _manifest: Manifest) -> RunResult:
     return result_of(_manifest, frame.library())
 
 

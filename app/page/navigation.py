@@ -109,7 +109,7 @@ def _choose_run(place: str) -> None:
         st.session_state["run"] = None
         return
     last = st.session_state.get("run")
-    run = next((each for each in (in_address, compared, last) if each in names), next(iter(names)))
+    run = next((candidate for candidate in (in_address, compared, last) if candidate in names), next(iter(names)))
     st.session_state["run"] = run
     if in_address is None and about_one:
         st.query_params["run"] = run  # The viewer can then copy the address.
@@ -187,9 +187,9 @@ def _tabs(place: str) -> None:
         return
     empty = frame.empty_screens()
     shown = frame.shown_view(place)
-    kept = {name: st.query_params[name] for name in PRESERVED_PARAMETERS if name in st.query_params}
+    preserved = {name: st.query_params[name] for name in PRESERVED_PARAMETERS if name in st.query_params}
     tabs = [
-        (view.tab or view.title, _address(view.name, **kept), view is shown, empty.get(view.name))
+        (view.tab or view.title, _address(view.name, **preserved), view is shown, empty.get(view.name))
         for view in views
         if view is shown or not (view.name in HIDDEN_IF_EMPTY and view.name in empty)
     ]

@@ -117,22 +117,24 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
         return None
     own = telemetry_strip.read(result, *named)
     spans = sparkline.panorama(own, CLOCK) if own.has(CLOCK) else []
-    others = [device for device in result.telemetry.devices if device.recording_id == named[0] and device.device != named[1]]
-    peers = [telemetry_strip.read(result, other.recording_id, other.device) for other in others[:MAX_PEERS]]
-    usual = _median(spans, [sparkline.panorama(peer, CLOCK) for peer in peers if peer.has(CLOCK)])
-    highest = max((value for *_, value in (*spans, *usual) if value is not None), default=0.0)
+    other_gpus = [
+        device for device in result.telemetry.devices if device.recording_id == named[0] and device.device != named[1]
+    ]
+    peers = [telemetry_strip.read(result, other.recording_id, other.device) for other in other_gpus[:MAX_PEERS]]
+    peer_median = _median(spans, [sparkline.panorama(peer, CLOCK) for peer in peers if peer.has(CLOCK)])
+    highest = max((value for *_, value in (*spans, *peer_median) if value is not None), default=0.0)
     if not highest:
         return None
     which = "the other GPU" if len(peers) == 1 else f"the other {len(peers)} GPUs (median)"
-    reference = f"{which}{_hottest(peers)}" if usual else ""
+    reference = f"{which}{_hottest(peers)}" if peer_median else ""
     name, colour = f"{BY_COLUMN[CLOCK].label} of GPU {named[1]}", colour_of_quantity(CLOCK)
-    length, slow = fmt.duration_ns(own.span.ns), _throttled_periods(spans, usual, highest)
+    length, slow = fmt.duration_ns(own.span.ns), _throttled_periods(spans, peer_median, highest)
     fault = f"{fmt.in_unit(min(value for *_, value in slow), 'MHz')}{_hottest([own])}" if slow else ""
     return {
         "name": name,
         "length": length,
         "spans": _scaled(spans, highest),
-        "peers": _scaled(usual, highest),
+        "peers": _scaled(peer_median, highest),
         "reference": reference,
         "slow": [(start, end) for start, end, _ in slow],
         "fault": fault,
@@ -153,9 +155,9 @@ def _hottest(devices: Sequence[TelemetrySeries]) -> str:
     return f", up to {max(highest):.0f}\u00a0°C" if highest else ""
 
 
-def _throttled_periods(spans: Spans, usual: Spans, highest: float) -> list[tuple[float, float, float]]:
+def _throttled_periods(spans: Spans, peer_median: Spans, highest: float) -> list[tuple[float, float, float]]:
     """Return start, end and lowest clock of each period in which the clock is below the usual one."""
-    known = [(a, b, value, usual[at][2] if usual else highest) for at, (a, b, value) in enumerate(spans)]
+    known = [(a, b, value, peer_median[at][2] if peer_median else highest) for at, (a, b, value) in enumerate(spans)]
     slow: list[tuple[float, float, float]] = []
     for a, b, value, normal in known:
         if value is None or value >= SLOWED_CLOCK_SHARE * (normal or highest):

@@ -100,6 +100,6 @@ def found_in(searched: str, counts: Iterable[int]) -> str:
     places = [f"{count(n)} {one if n == 1 else several}" for n, (one, several) in zip(counts, KINDS, strict=True) if n]
     if not places:
         return f"Nothing here contains “{searched}”"
-    *others, last = places
-    before = f"{', '.join(others)} and " if others else ""
+    *first_places, last = places
+    before = f"{', '.join(first_places)} and " if first_places else ""
     return f"“{searched}” is in {before}{last}"

@@ -77,7 +77,7 @@ def details(report: FlightReport) -> list[str]:
         if without_dump := hang.in_state("no dump"):
             lines.append(f"There is no dump of {ranks_text(without_dump)}, which may be missing too.")
     lines += [f"Also waiting: {_call(hang)} on {_ranks_or_recorded(hang.in_state('waiting'))}." for hang in report.hangs[1:]]
-    late = max(report.delays, key=lambda each: each.mean_ms, default=None)
+    late = max(report.delays, key=lambda rank_delay: rank_delay.mean_ms, default=None)
     if late is not None and late.mean_ms >= MIN_DELAY_MS:
         group, delay = fmt.clean(late.group, NAME_LENGTH), fmt.duration_ms(late.mean_ms)
         often = f"{fmt.share(late.last_share)} of {fmt.count(late.collectives)} times as the last"

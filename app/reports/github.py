@@ -89,11 +89,13 @@ class Job:
         try:
             listed = self._ask("GET", f"/repos/{self.repository}/actions/artifacts?per_page=100&name={name}")
             valid_artifacts = [
-                each for each in listed.get("artifacts", []) if each.get("name") == name and not each.get("expired")
+                artifact
+                for artifact in listed.get("artifacts", [])
+                if artifact.get("name") == name and not artifact.get("expired")
             ]
             if not valid_artifacts:
                 return None
-            newest = max(valid_artifacts, key=lambda each: str(each.get("created_at", "")))
+            newest = max(valid_artifacts, key=lambda artifact: str(artifact.get("created_at", "")))
             with (
                 self._open("GET", f"/repos/{self.repository}/actions/artifacts/{newest['id']}/zip") as answer,
                 to.open("wb") as file,

@@ -182,9 +182,9 @@ def _bars(rank: RankResult) -> list[HtmlBar]:
 
     A second column that looks equal is left out.
     """
-    first, *others = [_bar(rank, column) for column in columns_of(rank)]
+    first, *other_bars = [_bar(rank, column) for column in columns_of(rank)]
     labels = [part.label for part in first.parts]
-    return [first, *(bar for bar in others if [part.label for part in bar.parts] != labels)]
+    return [first, *(bar for bar in other_bars if [part.label for part in bar.parts] != labels)]
 
 
 def _bar(rank: RankResult, column: Column) -> HtmlBar:

@@ -67,7 +67,7 @@ def details(memory: DeviceMemory) -> list[str]:
         lines.append(
             f"{fmt.memory(cache.stuck_bytes)} of the free memory is in segments that are partly in use, so empty_cache() cannot release it."
         )
-    if any(held.name == ALLOCATED_BEFORE for held in memory.categories):
+    if any(category.name == ALLOCATED_BEFORE for category in memory.categories):
         lines.append(
             "Blocks from before the recording have no stack. They are parameters, gradients, optimizer state, and other permanent data."
         )
@@ -86,10 +86,10 @@ def tables(memory: DeviceMemory) -> list[tuple[str, list[tuple[str, str, str, st
 def _rows(holders: Sequence[Holder], peak_bytes: int) -> list[tuple[str, str, str, str]]:
     named = [holder for holder in holders if holder.name]
     unknown = [holder for holder in holders if not holder.name]
-    shown, others = named[:MAX_ROWS], named[MAX_ROWS:]
-    if others:
-        size, blocks = sum(holder.size for holder in others), sum(holder.blocks for holder in others)
-        shown = [*shown, Holder(f"{len(others):,} others", size, blocks)]
+    shown, remaining = named[:MAX_ROWS], named[MAX_ROWS:]
+    if remaining:
+        size, blocks = sum(holder.size for holder in remaining), sum(holder.blocks for holder in remaining)
+        shown = [*shown, Holder(f"{len(remaining):,} others", size, blocks)]
     return [
         (
             fmt.clean(holder.name, NAME_LENGTH) or UNKNOWN,
@@ -137,9 +137,9 @@ def plain_data(memories: Sequence[DeviceMemory]) -> list[dict[str, Any]]:
             "peak_bytes": memory.peak_bytes,
             "peak_at_s": memory.peak_at_s,
             "end_bytes": memory.end_bytes,
-            "categories": [_holder(held) for held in memory.categories],
-            "modules": [_holder(held) for held in memory.modules],
-            "stacks": [_holder(held) for held in memory.stacks],
+            "categories": [_holder(category) for category in memory.categories],
+            "modules": [_holder(category) for category in memory.modules],
+            "stacks": [_holder(category) for category in memory.stacks],
             "reserved_bytes": memory.fragmentation.reserved_bytes,
             "used_bytes": memory.fragmentation.used_bytes,
             "free_bytes": memory.fragmentation.free_bytes,

@@ -68,10 +68,12 @@ def missing(result: RunResult) -> list[tuple[str, str]]:
     if not absent:
         return []
     [(main_reason, _)] = Counter(reason for _, reason in absent).most_common(1)
-    others = [(changes.label(key), reason) for key, reason in absent if METRICS[key].from_telemetry and reason != main_reason]
-    count = len(absent) - len(others)
+    other_reasons = [
+        (changes.label(key), reason) for key, reason in absent if METRICS[key].from_telemetry and reason != main_reason
+    ]
+    count = len(absent) - len(other_reasons)
     label = f"All {count} numbers" if count == len(METRICS) else f"The {count} other numbers"
-    return [(label, main_reason), *others]
+    return [(label, main_reason), *other_reasons]
 
 
 def without_repeated_reasons(rows: list[tuple[str, str]], reasons: list[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -76,8 +76,8 @@ def is_large(manifest: Manifest, folder: DataFolder) -> bool:
 
 def card_of(manifest: Manifest, library: Library) -> Card:
     """Return the stored or a new card of ``manifest``; ``problem`` says if a recording is unreadable."""
-    if (kept := stored_card(manifest, library.folder)) is not None:
-        return kept
+    if (stored := stored_card(manifest, library.folder)) is not None:
+        return stored
     try:
         card = _new_card(manifest, library)
     except SawtoothError as error:

@@ -121,15 +121,15 @@ def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, flo
 
     Its number is that of ``gain``, which the list of runs shows too. ``runs`` are names, steps in ms, predicted steps with their intervals, and the numbers of changes that lead to them.
     """
-    can = [
+    candidates = [
         (after[2] / step_ms, name, faster, changes)
         for name, step_ms, after, changes in runs
         if step_ms and after and (faster := gain(step_ms, after)) is not None
     ]
-    can = [each for each in can if each[0] < 1]
-    if len(can) < 2:
+    candidates = [candidate for candidate in candidates if candidate[0] < 1]
+    if len(candidates) < 2:
         return None
-    _, name, faster, changes = min(can)
+    _, name, faster, changes = min(candidates)
     named = {1: "one change", 2: "both changes"}.get(changes, f"all {changes} changes")
     return f"{fmt.clean(name, 90)} can gain most: {faster}{' as fast' if faster.endswith('×') else ' per step'} with {named}"
 

@@ -92,7 +92,7 @@ def _of_chain(result: RunResult, manifest: Manifest) -> None:
     library = frame.library()
     results = [result, *(result_of(frame.data_folder().read_manifest(run), library) for run in chosen)]
     run_chain: RunChain = chain(
-        [side_of([each], library) for each in results], lambda run, times: step_at_batch(run, times, library)
+        [side_of([run_result], library) for run_result in results], lambda run, times: step_at_batch(run, times, library)
     )
     cards.text(f"{chain_words.title(run_chain)}.")
     cards.table(chain_words.heads(run_chain), chain_words.rows(run_chain), "The audit of each run and the gain of each change")

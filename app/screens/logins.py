@@ -53,9 +53,9 @@ def main() -> None:
         cards.title("Browsers that are logged in")
         for listed in logged_in:
             _login(listed, sessions, own=listed.id == own)
-        others = [listed.id for listed in logged_in if listed.id != own]
-        if len(others) > 1 and st.button(f"Log out the other {len(others)} browsers"):
-            for other in others:
+        other_logins = [listed.id for listed in logged_in if listed.id != own]
+        if len(other_logins) > 1 and st.button(f"Log out the other {len(other_logins)} browsers"):
+            for other in other_logins:
                 sessions.end(other)
             st.rerun()
         cards.small("Logging out a browser ends its access at once, also on open pages.")
@@ -121,7 +121,9 @@ def browser_of(listed: ListedSession) -> str:
 def _time_since(seconds: float) -> str:
     if seconds < 6 * MINUTE:  # Sessions store their last use only every five minutes.
         return "in the last minutes"
-    unit, name = next((each for each in ((DAY, "day"), (HOUR, "hour")) if seconds >= each[0]), (MINUTE, "minute"))
+    unit, name = next(
+        (unit_and_name for unit_and_name in ((DAY, "day"), (HOUR, "hour")) if seconds >= unit_and_name[0]), (MINUTE, "minute")
+    )
     return f"{fmt.many(int(seconds / unit), name)} ago"
 
 

@@ -212,9 +212,9 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
                 st.session_state[key] = None
                 st.rerun(scope="fragment")
     if summary is not None and summary.steady.why_none:
-        beside = " outside the profile" if summary.profiles else ""
+        exception = " outside the profile" if summary.profiles else ""
         cards.small(
-            f"Averages are of the whole recording{beside}, because no part of it is known to be steady: {summary.steady.why_none}."
+            f"Averages are of the whole recording{exception}, because no part of it is known to be steady: {summary.steady.why_none}."
         )
     # Without a range, the chart below shows the whole recording.
     strip = _overview(telemetry, view) if view is not None else None

@@ -55,14 +55,18 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
         with st.container():
             _headline(result, rank, view, whole)
         other = second_run.choose(result, rank) if rank is not None else None
-        others = other is None and timeline_picture.all_ranks(result)
-    if others and result.communication is not None and (late := rank_panels.late_in_the_profile(result, result.communication)):
+        shows_all_ranks = other is None and timeline_picture.all_ranks(result)
+    if (
+        shows_all_ranks
+        and result.communication is not None
+        and (late := rank_panels.late_in_the_profile(result, result.communication))
+    ):
         cards.caution(late)
     telemetry = _overlapping(result, rank, whole)
     if rank is not None and other is not None:
         cards.small(second_run.sentence(rank, other))
     signal = telemetry_strip.column_of(telemetry, telemetry_strip.summary_of(result, telemetry)) if telemetry else None
-    timeline_picture.show(result, rank, recording_id, telemetry, other, others=others, signal=signal)
+    timeline_picture.show(result, rank, recording_id, telemetry, other, all_ranks_shown=shows_all_ranks, signal=signal)
     cards.legend(timeline_picture.legend(result, rank))
     if rank is not None and len(rank.steps):
         cards.small(words.HOST_AHEAD)
@@ -142,9 +146,9 @@ def _separate_telemetry(result: RunResult, rank: RankResult | None, whole: Timel
     elif rank is not None and not telemetry.clock.shares(rank.trace.clock):
         cards.small("The trace has no absolute clock, so telemetry cannot be aligned with it. Shown separately:")
     else:
-        apart = fmt.duration_ns(max(whole.start_ns - telemetry.span.end_ns, telemetry.span.start_ns - whole.end_ns, 0))
+        distance = fmt.duration_ns(max(whole.start_ns - telemetry.span.end_ns, telemetry.span.start_ns - whole.end_ns, 0))
         when = "before" if telemetry.span.end_ns < whole.start_ns else "after"
-        cards.small(f"Telemetry was recorded {apart} {when} the trace, not at the same time. Shown separately:")
+        cards.small(f"Telemetry was recorded {distance} {when} the trace, not at the same time. Shown separately:")
     telemetry_strip.last_minute(result)
 
 

@@ -57,11 +57,13 @@ def main() -> None:
 def _without_answer(result: RunResult, check: FailedCheck) -> None:
     """Show what is known, what is not known, and what to do after a check withdrew the answer."""
     known = [  # Leave out bounds and assumed values. For a few records, "busy ≥ 0.05 %" says nothing.
-        f"{METRICS[key].label}: {fmt.reading(key, each)}"
-        for key, each in result.metrics.items()
-        if each.value is not None and each.bound is None and each.trust == "ok"
+        f"{METRICS[key].label}: {fmt.reading(key, reading)}"
+        for key, reading in result.metrics.items()
+        if reading.value is not None and reading.bound is None and reading.trust == "ok"
     ]
-    unknown = [metric.label for metric in CARDS if (each := result.metrics[metric.key]).value is None or each.bound is not None]
+    unknown = [
+        metric.label for metric in CARDS if (reading := result.metrics[metric.key]).value is None or reading.bound is not None
+    ]
     rules = fmt.many(len(result.not_checked), "rule")
     blocks = (
         ("What is known", [*known, "What the host did: its operators and launches are on the Timeline and in SQL."]),

@@ -155,8 +155,8 @@ def _host_times(rank: RankResult, by: Grouping) -> pd.DataFrame:
 def _memory_at_peak(rank: RankResult) -> pd.DataFrame:
     with current_result.opened(rank) as view:
         use = memory.memory_use(view)
-        held = memory.operators_at_peak(view, use) if use is not None else pd.DataFrame(columns=["operator", "bytes"])
-    return pd.DataFrame({"operator": held["operator"], "held_mib": held["bytes"].astype(float) / 2**20})
+        operators = memory.operators_at_peak(view, use) if use is not None else pd.DataFrame(columns=["operator", "bytes"])
+    return pd.DataFrame({"operator": operators["operator"], "held_mib": operators["bytes"].astype(float) / 2**20})
 
 
 def _with_host(rows: pd.DataFrame, rank: RankResult, by: Grouping, order: str) -> pd.DataFrame:

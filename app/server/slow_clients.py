@@ -40,7 +40,7 @@ def running_servers() -> list[uvicorn.Server]:
     Streamlit creates its own server and gives no access to it, so all objects are searched.
     """
     # isinstance would read every object's __class__, and some objects then print a warning.
-    return [each for each in gc.get_objects() if issubclass(type(each), uvicorn.Server)]
+    return [candidate for candidate in gc.get_objects() if issubclass(type(candidate), uvicorn.Server)]
 
 
 async def end_slow_clients(servers: list[uvicorn.Server]) -> None:
@@ -63,7 +63,7 @@ def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]
     Returns the number of each other connection, and the time of its last change. The number changes if the client reads, however
     slowly. It does not grow meanwhile, because writers wait until there are fewer unsent bytes.
     """
-    others = {}
+    still_stalled = {}
     for connection in connections:
         unsent = connection.transport.get_write_buffer_size()
         if not unsent:
@@ -72,10 +72,10 @@ def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]
         if before != unsent:
             since = now
         if now - since < STALLED_SECONDS:
-            others[connection] = (unsent, since)
+            still_stalled[connection] = (unsent, since)
         else:
             connection.transport.abort()
-    return others
+    return still_stalled
 
 
 def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]], now: float) -> dict[Any, tuple[Any, float]]:
@@ -83,7 +83,7 @@ def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]
 
     Returns the last response of each other waiting connection, and the start of its wait.
     """
-    connections, others = list(connections), {}
+    connections, still_waiting = list(connections), {}
     max_wait_s = HEAD_SECONDS if len(connections) < CROWDED_CONNECTIONS else CROWDED_HEAD_SECONDS
     for connection in connections:
         if not hasattr(connection, "cycle"):  # A WebSocket has no such attribute.
@@ -93,7 +93,7 @@ def end_waiting(connections: Iterable[Any], waiting: dict[Any, tuple[Any, float]
             if last is not connection.cycle:  # The connection was served between two checks.
                 since = now
             if now - since < max_wait_s:
-                others[connection] = (connection.cycle, since)
+                still_waiting[connection] = (connection.cycle, since)
             else:
                 connection.transport.close()
-    return others
+    return still_waiting

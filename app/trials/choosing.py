@@ -97,14 +97,14 @@ def candidates(result: RunResult, notes: Sequence[Mapping[str, Any]], *, numeric
     # With so much padding, the advice is GROUP_BY_LENGTH.
     if (result.manifest.facts.loader_padding or 0.0) >= MIN_PADDING_SHARE:
         findings = [finding for finding in findings if finding.rule != PADDING_RULE]
-    all_candidates = [each for finding in findings for each in _candidates_of_finding(finding, result, training)]
+    all_candidates = [candidate for finding in findings for candidate in _candidates_of_finding(finding, result, training)]
     all_candidates += _candidates_without_finding(result, training)
     step_ms = result.metrics["best_step_time_ms"].value or 0.0
     ordered = sorted(
         _one_per_change(all_candidates),
-        key=lambda each: (bool(each.by_hand), -each.sure_gain_ms(step_ms), -each.ceiling_ms),
+        key=lambda candidate: (bool(candidate.by_hand), -candidate.sure_gain_ms(step_ms), -candidate.ceiling_ms),
     )
-    return [_with_refusal(each, training, numerics) for each in ordered]
+    return [_with_refusal(candidate, training, numerics) for candidate in ordered]
 
 
 def _one_per_change(all_candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -168,20 +168,24 @@ def _candidates_without_finding(result: RunResult, training: TrainingNotes) -> I
         loading_ms = 1e3 * (cost.batch * cost.wall_s + cost.collate_s) / max(int(facts.loader_workers or 0), 1)
         if loading_ms >= MIN_LOADING_SHARE * step_ms:
             yield from _candidate_or_reason(loader.WORKERS, _workers(None, result, training), loading_ms)
-    elif loaders and not any(each["workers"] for each in loaders) and all(each["refusal"] for each in loaders):
+    elif (
+        loaders
+        and not any(loader_settings["workers"] for loader_settings in loaders)
+        and all(loader_settings["refusal"] for loader_settings in loaders)
+    ):
         yield Candidate(loader.WORKERS, by_hand=loaders[0]["refusal"])
     update_functions = [entry["way"] for entry in training.entries("update")]
     is_unfused = any(function.startswith("_single_tensor_") for function in update_functions)
-    if is_unfused or any(each["foreach"] is False for each in optimizers):
+    if is_unfused or any(loader_settings["foreach"] is False for loader_settings in optimizers):
         yield from _candidate_or_reason(optimizer.FUSED, _optimizer("fused", training))
-        if any(each["foreach"] is False and not each["fused"] for each in optimizers):
+        if any(loader_settings["foreach"] is False and not loader_settings["fused"] for loader_settings in optimizers):
             yield from _candidate_or_reason(optimizer.FOREACH, _optimizer("foreach", training))
     if (share := facts.loader_padding or 0.0) >= MIN_PADDING_SHARE:
         ceiling_ms = max((finding.gain_ms for finding in result.findings if finding.rule == PADDING_RULE), default=0.0)
         yield Candidate(GROUP_BY_LENGTH, by_hand=PADDING_ADVICE.format(share=percent(share)), ceiling_ms=ceiling_ms)
     if training.entries("anomaly"):
         yield Candidate(switches.ANOMALY)
-    if any(not each["views"] for each in training.entries("ddp")):
+    if any(not loader_settings["views"] for loader_settings in training.entries("ddp")):
         yield Candidate(parallel.VIEW)
 
 
@@ -203,13 +207,13 @@ def _values(slug: str, finding: Finding, result: RunResult, training: TrainingNo
         case loader.WORKERS:
             return _workers(finding, result, training)
         case loader.PERSISTENT | loader.PREFETCH:
-            if not any(each["workers"] for each in loaders):
+            if not any(loader_settings["workers"] for loader_settings in loaders):
                 return NOT_APPLICABLE
             return {"factor": PREFETCH_FACTOR} if slug == loader.PREFETCH else {}
         case loader.PINNED:
             return _unless_all(loaders, "pinned")
         case loader.BATCH:
-            sizes = [each["batch"] for each in loaders if each["batch"]]
+            sizes = [loader_settings["batch"] for loader_settings in loaders if loader_settings["batch"]]
             return {"times": BATCH_FACTOR, "batch": BATCH_FACTOR * max(sizes)} if sizes else NOT_APPLICABLE
         case optimizer.FUSED | optimizer.FOREACH:
             return _optimizer(slug.partition("-")[0], training)
@@ -218,11 +222,13 @@ def _values(slug: str, finding: Finding, result: RunResult, training: TrainingNo
         case parallel.STATIC | parallel.VIEW:
             return {} if training.entries("ddp") else NOT_APPLICABLE
         case environment.THREADS:
-            return {"threads": 1} if any(each["workers"] for each in loaders) else NOT_APPLICABLE
+            return {"threads": 1} if any(loader_settings["workers"] for loader_settings in loaders) else NOT_APPLICABLE
         case outermost.COMPILE | outermost.GRAPHS:
             return _unless_all(training.entries("model"), "compiled")
         case outermost.LAYOUT:
-            return _unless_all([each for each in training.entries("model") if each["convolutions"]], "last")
+            return _unless_all(
+                [loader_settings for loader_settings in training.entries("model") if loader_settings["convolutions"]], "last"
+            )
         case _:
             return {"steps": GC_INTERVAL_STEPS} if slug == "gc-every-n-steps" else {}
 
@@ -236,10 +242,10 @@ def _unless_all(entries: Sequence[Mapping[str, Any]], key: str) -> Mapping[str, 
 
 def _optimizer(kernel: str, training: TrainingNotes) -> Mapping[str, Any] | str:
     """Return the values of the change to ``kernel`` (fused or foreach), or why it does not apply."""
-    optimizers = [each for each in training.entries("optimizer") if kernel in each["accepts"]]
+    optimizers = [optimizer for optimizer in training.entries("optimizer") if kernel in optimizer["accepts"]]
     if not optimizers:
         return NOT_APPLICABLE
-    if all(each[kernel] for each in optimizers) or _updates_by(kernel, training):
+    if all(optimizer[kernel] for optimizer in optimizers) or _updates_by(kernel, training):
         return ALREADY_DONE
     return {"kind": optimizers[0]["kind"]}
 
@@ -256,10 +262,10 @@ def _workers(finding: Finding | None, result: RunResult, training: TrainingNotes
     loaders = training.entries("loader")
     if not loaders:
         return NOT_APPLICABLE
-    changeable = [each for each in loaders if each["refusal"] is None]
+    changeable = [loader_settings for loader_settings in loaders if loader_settings["refusal"] is None]
     if not changeable:
         return str(loaders[0]["refusal"])
-    current = max(each["workers"] for each in changeable)
+    current = max(loader_settings["workers"] for loader_settings in changeable)
     advised = _advised_workers(finding) if finding is not None else None
     workers = int(advised) if advised else _sufficient_workers(result, current)
     if workers <= current:

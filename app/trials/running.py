@@ -146,7 +146,7 @@ def _run(request: RunRequest, temporary: str) -> FinishedRun:
     ending, why = endings.outcome(ending, code, tail, limit_s=watch.limit_s, has_steps=has_steps, compiles=_compiles(request))
     notes = _notes(parts)
     notes_of_all = [read_notes(path) for path in parts.glob(f"{NOTES}-*.json")]
-    files = [file for each in notes_of_all for file in each["files"]]
+    files = [file for run_notes in notes_of_all for file in run_notes["files"]]
     bundle = _pack(request, parts) if step_times else None
     start_s = watch.start_s + steps.compiling_s(step_times) if watch.start_s is not None else None
     took_s, loaded = time.monotonic() - began, (parts / LOADED).exists()

@@ -157,8 +157,8 @@ def _remarks(trial: Trial, session: TrialSession) -> str:
 def _not_faster_than_one(trial: Trial, session: TrialSession) -> list[str]:
     """Return a sentence if one change of ``trial`` alone is as fast as all of them together."""
     names = {candidate.slug for candidate in trial.candidates}
-    alone = [each for each in session.trials if each.status == "kept" and each.slug in names and each.measured_ms]
-    best = min(alone, key=lambda each: each.measured_ms or 0.0, default=None)
+    alone = [single for single in session.trials if single.status == "kept" and single.slug in names and single.measured_ms]
+    best = min(alone, key=lambda single: single.measured_ms or 0.0, default=None)
     if len(names) < 2 or best is None or (best.measured_ms or 0.0) > (trial.measured_ms or 0.0):
         return []
     return [f"{best.slug} alone is as fast ({_ms(best.measured_ms)})."]

@@ -49,8 +49,8 @@ def numbered(result: RunResult) -> list[tuple[int, Finding]]:
 def numbered_between(result: RunResult, rules: Sequence[str]) -> list[tuple[int, str, str]]:
     """Return number, action and gain of the other findings whose number is below the last of ``rules``."""
     last = max((number for number, finding in numbered(result) if finding.rule in rules), default=0)
-    others = [(number, f) for number, f in numbered(result) if number < last and f.rule not in rules]
-    return [(number, action(f), gain_text(result, f)) for number, f in others]
+    earlier = [(number, f) for number, f in numbered(result) if number < last and f.rule not in rules]
+    return [(number, action(f), gain_text(result, f)) for number, f in earlier]
 
 
 def first(result: RunResult) -> tuple[int, Finding] | None:
@@ -159,12 +159,12 @@ def _note_on_earlier_changes(result: RunResult, finding: Finding, numbers: Mappi
         return None
     if finding.pays_later and position == 1 and _is_named_in(finding.title, result, rules[0]):
         return None
-    *others, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:position]))
-    earlier_changes = f"changes {', '.join(others)} and {last}" if others else f"change {last}"
+    *first_numbers, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:position]))
+    earlier_changes = f"changes {', '.join(first_numbers)} and {last}" if first_numbers else f"change {last}"
     note = f"After {earlier_changes}, it saves ≈\u00a0{fmt.duration_ms(saved_ms)}"
     if finding.pays_later or saved_ms <= NOTICEABLE_RATIO * finding.gain_ms:
         return f"{note}."
-    remove = "remove" if others else "removes"
+    remove = "remove" if first_numbers else "removes"
     return f"{note}. Alone it saves less, because time that {earlier_changes} {remove} hides a part of its gain."
 
 

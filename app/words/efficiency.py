@@ -178,8 +178,10 @@ def _trust_sign(reading: Reading) -> str:
 def rates(metrics: Mapping[str, Reading]) -> str:
     """Return the achieved rate and the utilizations that differ from the MFU."""
     mfu = metrics["mfu"].value or 0.0
-    others = [key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > MIN_MFU_DIFFERENCE * mfu]
-    shown_keys = [key for key in ("achieved_tflops", *others) if metrics[key].value is not None]
+    differing_keys = [
+        key for key in ("mfu_at_dtype", "hfu") if abs((metrics[key].value or mfu) - mfu) > MIN_MFU_DIFFERENCE * mfu
+    ]
+    shown_keys = [key for key in ("achieved_tflops", *differing_keys) if metrics[key].value is not None]
     sentences = [f"{METRICS[key].label}: {_trust_sign(metrics[key])}{fmt.reading(key, metrics[key])}." for key in shown_keys]
     return " ".join(sentences)
 

@@ -226,12 +226,12 @@ def step_bar_title(verdict: RunJudgement, names: Mapping[str, str]) -> str:
     if verdict.column == "recorded" and verdict.step_source != "profile":
         step = "each profiled step"
     prefix = "≈\u00a0" if verdict.column == "unprofiled" else ""
-    first, *others = [
+    first, *other_parts = [
         (fmt.share(part.share), names.get(part.cause or "") or colour_of(part.owner, part.cause).label)
         for part in verdict.parts[:2]
         if part is verdict.parts[0] or part.share >= 0.01
     ]
-    return ", ".join([f"{prefix}{first[0]} of {step} is {first[1]}", *(f"{share} {label}" for share, label in others)])
+    return ", ".join([f"{prefix}{first[0]} of {step} is {first[1]}", *(f"{share} {label}" for share, label in other_parts)])
 
 
 def mfu_fact(metrics: Mapping[str, Reading]) -> tuple[str, str] | None:

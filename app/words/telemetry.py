@@ -209,7 +209,9 @@ STATES = {"confirmed": "Confirmed", "corrected": "Corrected", "telemetry alone":
 
 def statements(result: RunResult) -> list[str]:
     """Return each statement of the samples with the profile's judgement."""
-    return [f"{STATES[each.state]}: {each.statement.rstrip('.')}. {each.because}" for each in result.statements]
+    return [
+        f"{STATES[statement.state]}: {statement.statement.rstrip('.')}. {statement.because}" for statement in result.statements
+    ]
 
 
 MIN_TIME_DIFFERENCE = 0.005  # Share of the step. Times with a smaller difference have equal texts.

@@ -113,7 +113,7 @@ def step_parts(steps: Sequence[StepSpan], profiled: Sequence[StepSpan], *, cpu_o
     usual_wait_ns = fmean([step.wait_ns or 0 for step in steps if not step.first_ns] or [0])
     hidden_ns = 0.0 if cpu_only else median(step.ns for step in steps) - usual_wait_ns
     profiled_apart_ms = sum(ms for _, ms in _apart_ms(profiled))
-    apart = () if profiled_apart_ms else _apart_ms(steps)
+    parts = () if profiled_apart_ms else _apart_ms(steps)
     return StepParts(
         waiting_ms=sum(min(step.wait_ns or 0, step.ns) for step in steps) / count if timed else None,
         first_ms=sum(max(min(step.first_ns, step.ns - hidden_ns) - usual_wait_ns, 0.0) for step in firsts) / count,
@@ -121,7 +121,7 @@ def step_parts(steps: Sequence[StepSpan], profiled: Sequence[StepSpan], *, cpu_o
         epochs=len(firsts),
         epoch_steps=median(_epoch_lengths(firsts) or [len(steps)]),
         persistent_workers=2 * sum(step.start_ns > 0 for step in firsts) <= len(firsts),
-        apart_ms=tuple((kind, ms) for kind, ms in apart if cpu_only or kind in WORK.values()),
+        apart_ms=tuple((kind, ms) for kind, ms in parts if cpu_only or kind in WORK.values()),
         profiled_start_ms=sum(step.start_ns for step in profiled) / (1e6 * max(len(profiled), 1)),
         profiled_apart_ms=profiled_apart_ms,
     )

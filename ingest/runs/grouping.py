@@ -44,13 +44,13 @@ def group(folder: DataFolder, refs: list[RecordingRef], *, separate: bool = Fals
     groups = [[trace] for trace in traces]
     if not separate:
         groups = sorted(_jobs(traces), key=lambda members: min(trace.first_ns for trace in members))
-    others = [recording for recording in recordings if recording.ref.kind != "trace"]
+    other_recordings = [recording for recording in recordings if recording.ref.kind != "trace"]
     if not groups:
-        other_refs = [recording.ref for recording in others]
+        other_refs = [recording.ref for recording in other_recordings]
         if separate:
             return [[ref] for ref in other_refs]
         return [other_refs] if other_refs else []
-    for recording in others:
+    for recording in other_recordings:
         nearest = min(groups, key=lambda members: _distance(members, recording))
         nearest.append(recording)
     return [_with_ranks([recording.ref for recording in members]) for members in groups]

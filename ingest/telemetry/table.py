@@ -215,8 +215,8 @@ def _place_values(all_times: NDArray[np.int64], times: NDArray[np.int64], values
 def _distinct_times(times_of_columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
     # Most columns have the times of the first column, because they are read together. Skipping them saves memory.
     first = times_of_columns[:1]
-    others = [times for times in times_of_columns if len(times) and not np.array_equal(times, times_of_columns[0])]
-    all_times = np.concatenate([*first, *others]) if times_of_columns else np.empty(0, np.int64)
+    distinct = [times for times in times_of_columns if len(times) and not np.array_equal(times, times_of_columns[0])]
+    all_times = np.concatenate([*first, *distinct]) if times_of_columns else np.empty(0, np.int64)
     return all_times if (np.diff(all_times) > 0).all() else np.unique(all_times)
 
 

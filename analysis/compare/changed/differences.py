@@ -78,7 +78,7 @@ def differences(
     set_up = [
         SetupDifference(
             trait.key,
-            *trait.beside(values[trait.key]),
+            *trait.compared_values(values[trait.key]),
             tuple(finding.rule for finding in advice if (values[trait.key] if of_b else trait).is_advised_by(finding)),
             trait.explains,
             amount=trait.amount,

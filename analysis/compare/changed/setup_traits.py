@@ -52,7 +52,7 @@ class Trait:
             return True
         return self.amount is not None and other.amount is not None and abs(self.amount - other.amount) >= 0.5
 
-    def beside(self, other: Trait) -> tuple[str, str, str]:
+    def compared_values(self, other: Trait) -> tuple[str, str, str]:
         """Return the subject, the other value and this value; only the amounts if both are counted."""
         if self.counted and self.amount is not None and other.amount is not None:
             return self.counted, f"{other.amount:g}", f"{self.amount:g}"

@@ -77,10 +77,10 @@ def _explain_idle(schedule: Schedule, order: I64, rows: I64, lost: LostIntervals
     opened = np.where(has_next, schedule.start[next_op], end) if len(schedule.start) else end
     latency = np.clip(opened - submitted, 0, None)
     ordinary = latency[linked & (submitted > begin)]
-    usual = min(int(np.median(ordinary)) if len(ordinary) else 0, SHIFT_LIMIT_NS)
+    median_latency = min(int(np.median(ordinary)) if len(ordinary) else 0, SHIFT_LIMIT_NS)
     queued = linked & (submitted <= begin)
     by_host = (linked & ~queued) | (~has_next)
-    shift = np.where(linked & by_host, np.minimum(latency, usual), 0)
+    shift = np.where(linked & by_host, np.minimum(latency, median_latency), 0)
     host_end = np.where(linked & by_host, np.clip(submitted + shift, begin, end), end)
     results = [
         _by_host_cause(

@@ -44,9 +44,9 @@ def uneven_waits(pieces: Iterable[tuple[str, float]], counted: int) -> dict[str,
 
 
 def _uneven(ms: NDArray[np.float64]) -> UnevenWait | None:
-    usual = float(np.median(ms))
-    slow = ms > SLOW_FROM * usual
-    many = int(slow.sum())
-    if not many or 2 * many >= len(ms) or float((ms[slow] - usual).sum()) < MIN_SHARE * float(ms.sum()):
+    median_ms = float(np.median(ms))
+    is_slow = ms > SLOW_FROM * median_ms
+    slow_count = int(is_slow.sum())
+    if not slow_count or 2 * slow_count >= len(ms) or float((ms[is_slow] - median_ms).sum()) < MIN_SHARE * float(ms.sum()):
         return None
-    return UnevenWait(many, len(ms), float(ms[slow].mean()), float(ms[~slow].mean()))
+    return UnevenWait(slow_count, len(ms), float(ms[is_slow].mean()), float(ms[~is_slow].mean()))

@@ -39,7 +39,7 @@ def with_polled_waits(events: TraceEvents) -> TraceEvents:
     used = np.unique(name[first])
     renamed[used] = len(events.names) + np.arange(len(used), dtype=np.int32)
     name[first], end[first] = renamed[name[first]], end[last]
-    names = [*events.names, *(events.names[each] + POLLED for each in used.tolist())]
+    names = [*events.names, *(events.names[name_id] + POLLED for name_id in used.tolist())]
     return replace(events, names=names, calls=replace(calls, name=name, end=end))
 
 

@@ -112,11 +112,11 @@ def _warm_up_length(durations: I64) -> int:
     # If all leading steps are slower than the remaining ones, the remaining ones come first in sorted order. Their median is
     # the middle of that part.
     ordered, remaining = np.sort(durations), count - lengths
-    usual = (ordered[(remaining - 1) // 2] + ordered[remaining // 2]) / 2
-    is_warm_up = (fastest > slowest) & (slowest - usual < MIN_RECURRING_SHARE * (fastest - usual))
+    remaining_median = (ordered[(remaining - 1) // 2] + ordered[remaining // 2]) / 2
+    is_warm_up = (fastest > slowest) & (slowest - remaining_median < MIN_RECURRING_SHARE * (fastest - remaining_median))
     # There are few candidates, because the excess halves from one candidate to the next.
     for at in np.flatnonzero(is_warm_up)[::-1].tolist():
         limit = _slow_limit(durations[lengths[at] :])
-        if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - usual[at]).all():
+        if fastest[at] > limit and (np.diff(durations[: lengths[at]]) <= limit - remaining_median[at]).all():
             return int(lengths[at])
     return 0

@@ -42,18 +42,22 @@ def eventless_spans(con: duckdb.DuckDBPyConnection, origin: int, launching: list
     sql = f"SELECT start_ns - {origin} AS start FROM runtime_calls WHERE name_id IN ({listed}) ORDER BY start"
     calls = columns_of(con, sql)["start"].astype(np.int64)
     launches = np.searchsorted(calls, steps.ends) - np.searchsorted(calls, steps.starts)
-    usual = int(np.bincount(launches).argmax())
+    usual_launches = int(np.bincount(launches).argmax())
     inner = np.arange(len(launches)) % (len(launches) - 1) > 0
-    lacking = inner & (launches < (1 - MIN_LACKING_SHARE) * usual)
+    lacking = inner & (launches < (1 - MIN_LACKING_SHARE) * usual_launches)
     complete = ~lacking & (launches > 0)
-    if not lacking.any() or complete.sum() < 2 or (np.abs(launches[complete & inner] - usual) > LAUNCHES_DIFFER * usual).any():
+    if (
+        not lacking.any()
+        or complete.sum() < 2
+        or (np.abs(launches[complete & inner] - usual_launches) > LAUNCHES_DIFFER * usual_launches).any()
+    ):
         return no_rows
     places = {"starts": steps.starts.tolist(), "ends": steps.ends.tolist()}
     rows = columns_of(con, _STRETCHES.format(origin=origin), places)
     longest, start = np.zeros(len(launches), np.int64), steps.starts.copy()
     longest[rows["step"].astype(np.int64)], start[rows["step"].astype(np.int64)] = rows["longest"], rows["start"]
-    missing = usual - launches[lacking]
-    usually = missing / usual * np.median((steps.ends - steps.starts)[complete])
+    missing = usual_launches - launches[lacking]
+    usually = missing / usual_launches * np.median((steps.ends - steps.starts)[complete])
     silent = launches[lacking] == 0
     if (~silent & (longest[lacking] <= np.maximum(LONGER * longest[complete].max(), AS_LONG * usually))).any():
         return no_rows

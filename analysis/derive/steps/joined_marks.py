@@ -24,9 +24,9 @@ def joined_marks(starts: I64, ends: I64, updates: I64, calls: I64) -> int:
     """
     updates = np.sort(updates)
     first, after = np.searchsorted(updates, starts), np.searchsorted(updates, ends)
-    usual = max(int(np.median(after - first)), 1) if len(starts) > 1 else 1
+    median_updates = max(int(np.median(after - first)), 1) if len(starts) > 1 else 1
     joined = 0
-    for mark in np.flatnonzero(after - first >= 2 * usual):
+    for mark in np.flatnonzero(after - first >= 2 * median_updates):
         borders = np.append(starts[mark], updates[first[mark] : after[mark]])
         call_counts = np.diff(np.searchsorted(calls, borders))
         joined += bool(

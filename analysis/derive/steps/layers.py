@@ -31,9 +31,9 @@ def are_layers(events: TraceEvents, starts: I64) -> bool:
     has_forward[has_forward] = number[position[has_forward]] == ops.sequence[backward[has_forward]]
     if has_forward.sum() < MIN_LINKS:
         return False
-    went, came = (
+    forward_period, backward_period = (
         np.searchsorted(starts, ops.start[rows], side="right")
         for rows in (forward[first[position[has_forward]]], backward[has_forward])
     )
-    apart = came - went
-    return bool(((apart == 0) | (apart == 1)).mean() < ITERATIONS_FROM)
+    distance = backward_period - forward_period
+    return bool(((distance == 0) | (distance == 1)).mean() < ITERATIONS_FROM)

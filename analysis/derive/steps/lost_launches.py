@@ -92,13 +92,13 @@ def _short_graphs(con: duckdb.DuckDBPyConnection, origin: int, graphs: list[int]
         kinds.setdefault(start, {})[name] = kernels
     moments = np.array(sorted(kinds), np.int64)
     first, behind = np.searchsorted(moments, steps.starts), np.searchsorted(moments, steps.ends)
-    missing_each = behind - first
-    if not len(missing_each) or not missing_each.any():
+    missing_counts = behind - first
+    if not len(missing_counts) or not missing_counts.any():
         return moments[:0]
-    usual = int(np.bincount(missing_each[missing_each > 0]).argmax())
-    usual_first = first[missing_each == usual]
+    usual_missing = int(np.bincount(missing_counts[missing_counts > 0]).argmax())
+    usual_first = first[missing_counts == usual_missing]
     missing: list[int] = []
-    for place in range(usual if len(usual_first) >= MIN_LAUNCHES else 0):
+    for place in range(usual_missing if len(usual_first) >= MIN_LAUNCHES else 0):
         launches = moments[usual_first + place].tolist()
         size = {start: sum(kinds[start].values()) for start in launches}
         largest = max(launches, key=size.__getitem__)

@@ -35,7 +35,7 @@ def divide_steps(events: TraceEvents, steps: HostSteps, starts: I64) -> HostStep
     if (
         begins == first
     ).all():  # Ranges that were never popped have no kernels between them, so the numbers in their names decide.
-        period = np.full(len(first), period[0] // _numbers_apart(steps.names))
+        period = np.full(len(first), period[0] // _number_growth(steps.names))
     borders = [_borders(kinds[begins[i] : behind[i]], int(period[i])) for i in range(len(first))]
     whole = [inside for inside in borders if inside is not None]
     if not any(len(inside) for inside in whole) or len(whole) < MIN_DIVIDING_SHARE * len(borders):
@@ -89,10 +89,10 @@ def _borders(kinds: I64, period: int) -> I64 | None:
     return np.arange(period, len(kinds), period)
 
 
-def _numbers_apart(names: list[str]) -> int:
+def _number_growth(names: list[str]) -> int:
     """Return by how much a number in the names grows from mark to mark; 1 if no number grows evenly."""
     numbers = [[int(number) for number in NUMBER.findall(name)] for name in names]
-    if len({len(each) for each in numbers}) > 1:
+    if len({len(numbers_of_name) for numbers_of_name in numbers}) > 1:
         return 1
-    apart = [np.unique(np.diff(column)) for column in zip(*numbers, strict=True)]
-    return next((int(steps[0]) for steps in apart if len(steps) == 1 and steps[0] > 1), 1)
+    growth = [np.unique(np.diff(column)) for column in zip(*numbers, strict=True)]
+    return next((int(steps[0]) for steps in growth if len(steps) == 1 and steps[0] > 1), 1)

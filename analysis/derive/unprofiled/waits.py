@@ -156,14 +156,14 @@ def _self_waits(events: TraceEvents, ops: DeviceOps, bounds: I64, start: I64, en
     if not len(launching):
         return op, staging
     last = bounds[1:][launching] - 1
-    held = (
+    is_waiting = (
         matches_of(events.names, SYNC_COPY)[name[launching]] | matches_of(events.names, PAGEABLE)[events.gpu.name[ops.op[last]]]
     )
     begins, ends = ops.fixed_start[last], ops.fixed_start[last] + ops.dur[last]
-    held &= (begins < end[launching]) & (ends <= end[launching] + CLOCK_SKEW_NS)
-    op[launching[held]] = last[held]
+    is_waiting &= (begins < end[launching]) & (ends <= end[launching] + CLOCK_SKEW_NS)
+    op[launching[is_waiting]] = last[is_waiting]
     free = stream_free(ops)[last]
-    by_launch = held & (begins > start[launching]) & ((free <= start[launching]) | (free < begins - BLOCKED_LAUNCH_NS))
+    by_launch = is_waiting & (begins > start[launching]) & ((free <= start[launching]) | (free < begins - BLOCKED_LAUNCH_NS))
     staging[launching[by_launch]] = np.maximum(begins - start[launching] - DEFAULT_AFTER_LAUNCH_NS, 0)[by_launch]
     return op, staging
 

@@ -79,11 +79,11 @@ def _micro_batches(
     micro_batches = [
         MicroBatch(part[~in_backward[part]], part[in_backward[part] & ~is_added[part]], part[is_added[part]]) for part in parts
     ]
-    usual, later = micro_batches[-1], micro_batches[1:]
-    length = len(usual.forward)
+    last, later = micro_batches[-1], micro_batches[1:]
+    length = len(last.forward)
     first = replace(micro_batches[0], forward=micro_batches[0].forward[len(micro_batches[0].forward) - length :])
     same_shapes = all(
-        np.array_equal(kind[one.forward], kind[usual.forward]) and np.array_equal(kind[one.backward], kind[usual.backward])
+        np.array_equal(kind[one.forward], kind[last.forward]) and np.array_equal(kind[one.backward], kind[last.backward])
         for one in (first, *later)
     )
     accumulates = all(len(one.added) > len(first.added) for one in later)
@@ -117,18 +117,18 @@ def merging_edits(context: RuleContext, steps: Sequence[Sequence[MicroBatch]], r
     batch. The launches of the others, and the host's time between them, disappear. Time of the loader stays.
     """
     times = len(steps[0]) // remaining
-    kept: list[I64] = []
+    remaining_rows: list[I64] = []
     removed: list[I64] = []
     for step in steps:
         backward = [*step[: remaining - 1], step[-1]]
-        kept += [one.forward for one in step[:remaining]] + [one.backward for one in backward]
+        remaining_rows += [one.forward for one in step[:remaining]] + [one.backward for one in backward]
         added = [one.added for one in backward] if remaining > 1 else []
         every = np.concatenate([np.concatenate([one.forward, one.backward, one.added]) for one in step])
-        removed.append(np.setdiff1d(every, np.concatenate([*kept[-2 * remaining :], *added])))
+        removed.append(np.setdiff1d(every, np.concatenate([*remaining_rows[-2 * remaining :], *added])))
     work = context.work
     removed_ops = work["gpu_op_id"].to_numpy(np.int64)[np.concatenate(removed)]
     return [
-        kernels_for_batch(context, work.iloc[np.sort(np.concatenate(kept))], times),
+        kernels_for_batch(context, work.iloc[np.sort(np.concatenate(remaining_rows))], times),
         WithoutOps(tuple(removed_ops.tolist()), host_too=False),
         WithoutCalls(_calls_between(context, removed_ops)),
     ]

@@ -233,9 +233,11 @@ def _remaining_edit(context: RuleContext, edit: Edit, acts: ActingPasses) -> Edi
             remaining_ids = tuple(op for op in edit.ops if op not in acts.ops)
             return _with_values(edit, ops=remaining_ids) if remaining_ids else None
         case TimedOps() | MoreLaunches():
-            kept = [index for index, op in enumerate(edit.ops) if op not in acts.ops]
+            remaining = [index for index, op in enumerate(edit.ops) if op not in acts.ops]
             columns = ("ops", "dur_ns", "low_ns", "high_ns") if isinstance(edit, TimedOps) else ("ops", "launches")
-            return _with_values(edit, **{name: _pick(getattr(edit, name), kept) for name in columns}) if kept else None
+            return (
+                _with_values(edit, **{name: _pick(getattr(edit, name), remaining) for name in columns}) if remaining else None
+            )
 
 
 def _with_values(edit: Edit, **changes: object) -> Edit:

@@ -80,18 +80,19 @@ def norm_reads(context: RuleContext) -> NormReads:
 
 def with_clipping(edits: Sequence[Edit], norms: pd.DataFrame) -> list[Edit]:
     """Return ``edits`` that keep REMAINING_KERNELS of each step's ``norms`` for clip_grad_norm_."""
-    kept_ids: list[int] = []
+    remaining_ids: list[int] = []
     clip_times: list[int] = []
     for _, step_norms in norms.groupby("step"):
         ids = step_norms["gpu_op_id"].tolist()[:REMAINING_KERNELS]
-        kept_ids += ids
+        remaining_ids += ids
         # A kernel for many tensors begins only once.
         reading_ns = int((step_norms["dur_ns"] - SHORTEST_KERNEL_NS).clip(lower=0).sum())
         clip_times += [max(reading_ns * CLIP_ACCESSES // len(ids), SHORTEST_KERNEL_NS)] * len(ids)
-    kept = set(kept_ids)
+    remaining = set(remaining_ids)
     other_edits = [
-        WithoutOps(tuple(op for op in edit.ops if op not in kept)) if isinstance(edit, WithoutOps) else edit for edit in edits
+        WithoutOps(tuple(op for op in edit.ops if op not in remaining)) if isinstance(edit, WithoutOps) else edit
+        for edit in edits
     ]
     # get_total_norm does not scale the gradients.
     norm_times = tuple(max(ns // CLIP_ACCESSES, SHORTEST_KERNEL_NS) for ns in clip_times)
-    return [*other_edits, TimedOps(tuple(kept_ids), tuple(clip_times), norm_times, tuple(clip_times))]
+    return [*other_edits, TimedOps(tuple(remaining_ids), tuple(clip_times), norm_times, tuple(clip_times))]

@@ -172,17 +172,17 @@ def compiling_edits(work: pd.DataFrame, groups: list[np.ndarray], shortest_ns: i
     is_loss = work["operator"].isin(LOSS).to_numpy()
     edits, removed = list[Edit](), list[int]()
     for may_stay in (False, True):
-        kept_ids, fused_times, unfused_times = [], [], []
+        fused_ids, fused_times, unfused_times = [], [], []
         for rows in (rows for rows in groups if is_loss[rows].any() == may_stay):
             longest = np.argsort(-durations[rows], kind="stable")
-            kept = np.sort(rows[longest[:COMPILED_KERNELS]])
-            share = durations[kept] / max(durations[kept].sum(), 1)
-            kept_ids += ids[kept].tolist()
+            fused_rows = np.sort(rows[longest[:COMPILED_KERNELS]])
+            share = durations[fused_rows] / max(durations[fused_rows].sum(), 1)
+            fused_ids += ids[fused_rows].tolist()
             fused_times += (share * fused_ns(durations[rows], shortest_ns)).astype(np.int64).tolist()
             unfused_times += (share * durations[rows].sum()).astype(np.int64).tolist()
             removed += ids[rows[longest[COMPILED_KERNELS:]]].tolist()
-        if kept_ids:
-            edits.append(TimedOps(tuple(kept_ids), tuple(fused_times), high_ns=tuple(unfused_times) if may_stay else ()))
+        if fused_ids:
+            edits.append(TimedOps(tuple(fused_ids), tuple(fused_times), high_ns=tuple(unfused_times) if may_stay else ()))
     return edits + ([WithoutOps(tuple(removed), host_may_stay=True)] if removed else [])
 
 

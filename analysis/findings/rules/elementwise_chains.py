@@ -132,9 +132,11 @@ def _not_fused(rows: pd.DataFrame) -> str:
     """Return which kinds of work are not fused, the longest first; the finding's time is of all of them."""
     times = rows.groupby("category", observed=True)["dur_ns"].sum().sort_values(ascending=False)
     kinds_of_work = [NAMES[str(kind)] for kind in times.index[times >= MIN_NAMED * times.sum()]]
-    *others, last = kinds_of_work if len(kinds_of_work) <= MAX_NAMED_KINDS else [*kinds_of_work[:MAX_NAMED_KINDS], "other work"]
-    kinds = f"{', '.join(others)} and {last}" if others else last
-    return f"{kinds[0].upper()}{kinds[1:]} {'are' if others or last.endswith('s') else 'is'} not fused"
+    *first_kinds, last = (
+        kinds_of_work if len(kinds_of_work) <= MAX_NAMED_KINDS else [*kinds_of_work[:MAX_NAMED_KINDS], "other work"]
+    )
+    kinds = f"{', '.join(first_kinds)} and {last}" if first_kinds else last
+    return f"{kinds[0].upper()}{kinds[1:]} {'are' if first_kinds or last.endswith('s') else 'is'} not fused"
 
 
 def _action(layer: str | None) -> Action:

@@ -91,9 +91,11 @@ def _edits(context: RuleContext, loops: Sequence[HeadLoop]) -> list[Edit]:
     edits: list[Edit] = [WithoutOps(tuple(removed))] if removed else []
     for loop in loops:
         for one_pass in (loop.work.forward, loop.work.backward):
-            kept = one_pass[~one_pass["gpu_op_id"].isin(removed)]
-            new_ns = kept["gpu_op_id"].map(fused_ns).fillna(kept["dur_ns"]).astype("int64")
-            edits += merged_body_edits(with_joined_projections(kept.assign(dur_ns=new_ns), loop, context.rank.gpu), loop.heads)
+            remaining = one_pass[~one_pass["gpu_op_id"].isin(removed)]
+            new_ns = remaining["gpu_op_id"].map(fused_ns).fillna(remaining["dur_ns"]).astype("int64")
+            edits += merged_body_edits(
+                with_joined_projections(remaining.assign(dur_ns=new_ns), loop, context.rank.gpu), loop.heads
+            )
     removed_ops = [op for edit in edits if isinstance(edit, WithoutOps) for op in edit.ops]
     return [*without_freeing(context, removed_ops), *fewer_parameters_edits(context, loops), *edits]
 

@@ -124,8 +124,8 @@ def _model_width(misaligned: Sequence[int], sizes: Collection[int]) -> _ModelWid
         if base > MAX_HEAD or not widths:
             return _ModelWidth((base, _next_aligned(base)), None, tuple(multiples))
         width, head = widths[0], (base, _next_aligned(base))
-        others = tuple(n for n in multiples if n > width and n % width == 0)
-        return _ModelWidth((width, width // base * head[1]), head, others)
+        larger_multiples = tuple(n for n in multiples if n > width and n % width == 0)
+        return _ModelWidth((width, width // base * head[1]), head, larger_multiples)
     return None
 
 

@@ -97,17 +97,17 @@ def _fusing_edits(context: RuleContext, foreach: pd.DataFrame, optimizer_names: 
     fused kernels' time. The other launches disappear, and so does the host's time before them: bias corrections, lists, and
     arithmetic on step counts, which the fused form keeps on the GPU.
     """
-    kept: list[pd.DataFrame] = []
+    remaining_work: list[pd.DataFrame] = []
     edges: tuple[list[int], list[int], list[int]] = ([], [], [])
     first_ids: list[int] = []
     for update in _updates_of_groups(context, foreach, optimizer_names):
         remaining = update[update["cpu_op_id"].isin(update["cpu_op_id"].unique()[: _fused_operators(update)])]
-        kept.append(remaining)
+        remaining_work.append(remaining)
         first_ids.append(int(remaining["gpu_op_id"].iloc[0]))
         recorded_ns = float(update["dur_ns"].sum())
         for times, factor in zip(edges, (scaled.factor, scaled.low, scaled.high), strict=True):
             times += [max(round(recorded_ns * (factor or scaled.factor) / len(remaining)), 1)] * len(remaining)
-    kept_ids = [int(op) for rows in kept for op in rows["gpu_op_id"]]
+    kept_ids = [int(op) for rows in remaining_work for op in rows["gpu_op_id"]]
     kept_calls = launching_calls(context, kept_ids)
     removed_calls = set(launching_calls(context, foreach["gpu_op_id"].tolist())) - set(kept_calls)
     return [

@@ -89,11 +89,11 @@ def _without_hooks(context: RuleContext, recomputed: pd.DataFrame) -> list[Edit]
         return []
     backward = backward_op_ids(context)
     ids, by_optimizer = context.work["gpu_op_id"], launched_by_optimizer(context.recording, context.rank.device)
-    kept = context.work[~(ids.isin(recomputed["gpu_op_id"]) | ids.isin(by_optimizer))]
-    forward = kept[~kept["gpu_op_id"].isin(backward)]
+    remaining = context.work[~(ids.isin(recomputed["gpu_op_id"]) | ids.isin(by_optimizer))]
+    forward = remaining[~remaining["gpu_op_id"].isin(backward)]
     share = min(len(recomputed) / max(len(forward), 1), 1.0)
     likely_share, least_share = (1 - share * (1 - factor) for factor in (HOOKLESS_FACTOR, MIN_HOOKLESS_FACTOR))
-    return [FasterHost(likely_share, launching_calls(context, kept["gpu_op_id"].tolist()), low=least_share, high=1.0)]
+    return [FasterHost(likely_share, launching_calls(context, remaining["gpu_op_id"].tolist()), low=least_share, high=1.0)]
 
 
 RULE = Rule(

@@ -71,10 +71,10 @@ def _expected_ns(rank: OwnTime, peer: OwnTime) -> float | None:
     The two ranks' works are assumed to have the same ratio as the kernels that both run equally often. None if such kernels take
     too little time.
     """
-    mine, theirs = _by_name(rank), _by_name(peer)
-    common = [name for name in mine.keys() & theirs.keys() if mine[name][1] == theirs[name][1]]
-    own_ns, peer_ns = (sum(kernels[name][0] for name in common) for kernels in (mine, theirs))
-    if peer_ns < MIN_COMPARED_SHARE * sum(ns for ns, _ in theirs.values()) or not peer_ns:
+    own_kernels, peer_kernels = _by_name(rank), _by_name(peer)
+    common = [name for name in own_kernels.keys() & peer_kernels.keys() if own_kernels[name][1] == peer_kernels[name][1]]
+    own_ns, peer_ns = (sum(kernels[name][0] for name in common) for kernels in (own_kernels, peer_kernels))
+    if peer_ns < MIN_COMPARED_SHARE * sum(ns for ns, _ in peer_kernels.values()) or not peer_ns:
         return None
     return float(_work(peer).mean()) * own_ns / peer_ns
 

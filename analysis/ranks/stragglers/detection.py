@@ -172,30 +172,36 @@ def _excess_time(position: int, own: Sequence[OwnTime], peers: Sequence[int], le
     of the design. So a rank that is alone in its stage is compared with all other ranks, and only its long pauses count.
     """
     alone = len(peers) == 1 and len(own) > 1
-    mine, others = own[position], tuple(own[p] for p in (range(len(own)) if alone else peers) if p != position)
+    own_time_of_rank, peer_times = own[position], tuple(own[p] for p in (range(len(own)) if alone else peers) if p != position)
     excess: dict[OwnTimePart, float] = {}
     stalls: dict[OwnTimePart, int] = {}
-    for part in mine.parts:
+    for part in own_time_of_rank.parts:
         if alone and not (part.long and part.cause in PAUSE_CAUSES):
             continue
-        excess_ns, stalls[part] = excess_of(part, mine, others, least_ns) if others else (None, 0)
+        excess_ns, stalls[part] = excess_of(part, own_time_of_rank, peer_times, least_ns) if peer_times else (None, 0)
         if excess_ns is not None:
             excess[part] = excess_ns
-        if excess_ns is not None and part.long and not (part.cause == UNRECORDED and wait_unrecorded(mine, others, excess_ns)):
-            excess[part] = min(excess_ns, longer_ns(part.cause, mine, others))
-        if part.long and part.cause != UNRECORDED and others and CAUSE_OF[part.cause].slowed:
-            by_gap_ns, marked = longer_by_gap_ns(part.cause, mine, others, least_ns)
+        if (
+            excess_ns is not None
+            and part.long
+            and not (part.cause == UNRECORDED and wait_unrecorded(own_time_of_rank, peer_times, excess_ns))
+        ):
+            excess[part] = min(excess_ns, longer_ns(part.cause, own_time_of_rank, peer_times))
+        if part.long and part.cause != UNRECORDED and peer_times and CAUSE_OF[part.cause].slowed:
+            by_gap_ns, marked = longer_by_gap_ns(part.cause, own_time_of_rank, peer_times, least_ns)
             stalls[part] = max(stalls[part], marked)
             excess[part] = max(excess.get(part, 0.0), min(by_gap_ns, float(part.ns.mean())))
-    if others:  # Recording does not lengthen a stretch without calls, so it counts even if the GPU has work in the profile.
-        by_gap_ns, marked = longer_by_gap_ns(UNRECORDED, mine, others, least_ns, least_ns if alone else 0.0)
+    if peer_times:  # Recording does not lengthen a stretch without calls, so it counts even if the GPU has work in the profile.
+        by_gap_ns, marked = longer_by_gap_ns(UNRECORDED, own_time_of_rank, peer_times, least_ns, least_ns if alone else 0.0)
         known = next((part for part in excess if part.long and part.cause == UNRECORDED), None)
         if by_gap_ns > (excess[known] if known is not None else 0.0):
             excess = {part: ns for part, ns in excess.items() if part is not known}
-            excess[(pauses := unrecorded_pauses(mine))] = by_gap_ns
+            excess[(pauses := unrecorded_pauses(own_time_of_rank))] = by_gap_ns
             stalls[pauses] = marked
     excess = {part: ns for part, ns in excess.items() if ns > 0}
-    return ExcessTime(position, excess, mine, others, stalls={part: n for part, n in stalls.items() if n and part in excess})
+    return ExcessTime(
+        position, excess, own_time_of_rank, peer_times, stalls={part: n for part, n in stalls.items() if n and part in excess}
+    )
 
 
 def _peers_wait_unrecorded(late: ExcessTime) -> bool:

@@ -24,19 +24,19 @@ MIN_HIDDEN_SHARE = 0.7
 MIN_HIDDEN_RATIO = 3.0
 
 
-def longer_ns(cause: str, mine: OwnTime, others: Sequence[OwnTime]) -> float:
+def longer_ns(cause: str, rank: OwnTime, peers: Sequence[OwnTime]) -> float:
     """Return by how much the long gaps of ``cause`` exceed those of the peers, in mean ns per step.
 
     Gaps count even while the GPU has work, because the profiler changes the times at which the GPU runs out of work. The result
     is 0 if the excess is within the error.
     """
-    own = mine.long_gaps_ns.get(cause, 0.0)
-    excess = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in others]))
+    own = rank.long_gaps_ns.get(cause, 0.0)
+    excess = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in peers]))
     return excess if excess > (HOST_ERROR * own if CAUSE_OF[cause].slowed else 0.0) else 0.0
 
 
 def longer_by_gap_ns(
-    cause: str, mine: OwnTime, others: Sequence[OwnTime], least_ns: float, least_gap_ns: float = 0.0
+    cause: str, rank: OwnTime, peers: Sequence[OwnTime], least_ns: float, least_gap_ns: float = 0.0
 ) -> tuple[float, int]:
     """Return by how much single long gaps exceed those of the peers, and the number of marked stalls.
 
@@ -45,56 +45,56 @@ def longer_by_gap_ns(
     is 0 if it is below ``least_ns`` in most counted steps and no stall recurs. The profiler's cost is not subtracted, because it
     is known per step and not per gap.
     """
-    common = [step for step in mine.steps if all(step in other.steps for other in others)]
-    pauses = [pause for pause in mine.longest_ns if pause[0] == cause]
-    slowdown = max(mine.short_ns / max(float(np.median([other.short_ns for other in others])), 1.0), 1.0)
+    common = [step for step in rank.steps if all(step in other.steps for other in peers)]
+    pauses = [pause for pause in rank.longest_ns if pause[0] == cause]
+    slowdown = max(rank.short_ns / max(float(np.median([other.short_ns for other in peers])), 1.0), 1.0)
     excess = np.zeros(len(common))
     for (i, step), pause in product(enumerate(common), pauses):
-        gaps = mine.longest_ns[pause][mine.steps.index(step)]
-        theirs = np.zeros((len(others), len(gaps)))
-        for row, other in zip(theirs, others, strict=True):
+        gaps = rank.longest_ns[pause][rank.steps.index(step)]
+        theirs = np.zeros((len(peers), len(gaps)))
+        for row, other in zip(theirs, peers, strict=True):
             other_gaps = other.longest_ns[pause][other.steps.index(step)][: len(gaps)] if pause in other.longest_ns else ()
             row[: len(other_gaps)] = other_gaps
         usual = slowdown * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
         excess[i] += np.where(gaps > np.maximum((1 + HOST_ERROR) * usual, least_gap_ns), gaps - usual, 0.0).sum()
     long = excess >= MIN_STALL_SHARE * len(excess) * least_ns
-    recurs, stalls = _stalls_recur(long, mine, excess)
+    recurs, stalls = _stalls_recur(long, rank, excess)
     persists = len(excess) > 0 and (excess >= least_ns).mean() > PERSISTENT_SHARE
     if long.sum() == 1 and not recurs:  # The stall happened by chance, so it does not count in the mean.
         excess = np.where(long, np.median(excess), excess)
     return (float(excess.mean()) if recurs or persists else 0.0), stalls
 
 
-def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least_ns: float) -> tuple[float | None, int]:
+def excess_of(part: OwnTimePart, rank: OwnTime, peers: Sequence[OwnTime], least_ns: float) -> tuple[float | None, int]:
     """Return by how much ``part`` exceeds that of the peers, and the number of marked stalls.
 
     The excess is the mean in ns per step. It is None unless most counted steps have an excess. For time that the profiler does
     not affect, several steps are enough if the mean over all steps is at least ``least_ns``.
     """
-    theirs = [_same_part(part, other) for other in others]
-    short = _short_gaps_ns(part, mine)
-    common = [step for step in mine.steps if all(step in other.steps for other in others)]
+    theirs = [_same_part(part, other) for other in peers]
+    short = _short_gaps_ns(part, rank)
+    common = [step for step in rank.steps if all(step in other.steps for other in peers)]
     if not common:
         return None, 0
-    at = [mine.steps.index(step) for step in common]
-    table = np.array([[t.ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)])
+    at = [rank.steps.index(step) for step in common]
+    table = np.array([[t.ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, peers, strict=True)])
     if part.long and not CAUSE_OF[part.cause].slowed:
         # The same work may be in short gaps on the peers. Their short gaps count as far as they exceed those of this rank.
-        own_short = np.array([short[mine.steps.index(s)] for s in common])
-        for row, other in zip(table, others, strict=True):
+        own_short = np.array([short[rank.steps.index(s)] for s in common])
+        for row, other in zip(table, peers, strict=True):
             peer_short = _short_gaps_ns(part, other)
             row += np.maximum([peer_short[other.steps.index(s)] for s in common] - own_short, 0.0)
     errors = np.array(
-        [[t.error_ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, others, strict=True)]
+        [[t.error_ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, peers, strict=True)]
     )
     usual = np.median(table, axis=0)
     excess: F64 = part.ns[at] - usual
     limit = np.median(errors, axis=0) if part.cause in OF_GPU else part.error_ns[at] + np.median(errors, axis=0)
-    if len(others) >= MIN_PEERS_FOR_SPREAD:
+    if len(peers) >= MIN_PEERS_FOR_SPREAD:
         limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - usual), axis=0))
     if part.cause not in OF_GPU and not CAUSE_OF[part.cause].slowed:
         long = excess > np.maximum(limit, least_ns)
-        recurs, stalls = _stalls_recur(long, mine, excess)
+        recurs, stalls = _stalls_recur(long, rank, excess)
         return (
             float(excess.mean()) if (recurs or (len(common) == 1 and long.all())) and excess.mean() >= least_ns else None
         ), stalls
@@ -102,14 +102,14 @@ def excess_of(part: OwnTimePart, mine: OwnTime, others: Sequence[OwnTime], least
     return (float(np.maximum(excess, 0.0).mean()) if exceeds.any() and exceeds.mean() > PERSISTENT_SHARE else None), 0
 
 
-def _stalls_recur(long: NDArray[np.bool_], mine: OwnTime, excess: F64) -> tuple[bool, int]:
+def _stalls_recur(long: NDArray[np.bool_], rank: OwnTime, excess: F64) -> tuple[bool, int]:
     """Return whether the ``long`` steps are more than chance, and their number if marks show them.
 
     The rank's step marks show them if some steps outside the profile are longer by about as much, else the number is 0. A single long step
     without marked stalls is chance.
     """
     stalls = int(long.sum())
-    is_marked = 0 < stalls < len(long) and mine.recurs(float(excess[long].mean()))
+    is_marked = 0 < stalls < len(long) and rank.recurs(float(excess[long].mean()))
     return is_marked or stalls >= MIN_STALLS, stalls if is_marked else 0
 
 
@@ -122,17 +122,17 @@ def _short_gaps_ns(part: OwnTimePart, other: OwnTime) -> F64:
     return next((p.ns for p in other.parts if p.cause == part.cause and not p.long), np.zeros(len(other.steps)))
 
 
-def wait_unrecorded(mine: OwnTime, others: Sequence[OwnTime], lost_ns: float) -> bool:
-    """Return whether the hosts of ``others`` wait for ``mine`` although no recorded call shows this wait.
+def wait_unrecorded(rank: OwnTime, peers: Sequence[OwnTime], lost_ns: float) -> bool:
+    """Return whether the hosts of ``peers`` wait for ``rank`` although no recorded call shows this wait.
 
-    ``lost_ns`` is the time that ``mine`` loses per step.
+    ``lost_ns`` is the time that ``rank`` loses per step.
     """
-    hidden = float(np.median([other.hidden_ns for other in others]))
-    return hidden >= MIN_HIDDEN_RATIO * mine.hidden_ns and hidden - mine.hidden_ns >= MIN_HIDDEN_SHARE * lost_ns
+    hidden = float(np.median([other.hidden_ns for other in peers]))
+    return hidden >= MIN_HIDDEN_RATIO * rank.hidden_ns and hidden - rank.hidden_ns >= MIN_HIDDEN_SHARE * lost_ns
 
 
-def unrecorded_pauses(mine: OwnTime) -> OwnTimePart:
+def unrecorded_pauses(rank: OwnTime) -> OwnTimePart:
     """Return all long gaps without a recorded cause, including those in which the GPU has work."""
-    gaps = [mine.longest_ns[pause] for pause in mine.longest_ns if pause[0] == UNRECORDED]
-    ns = np.array([sum(float(of_step[i].sum()) for of_step in gaps) for i in range(len(mine.steps))])
-    return OwnTimePart(UNRECORDED, ns, np.zeros(len(mine.steps)), long=True)
+    gaps = [rank.longest_ns[pause] for pause in rank.longest_ns if pause[0] == UNRECORDED]
+    ns = np.array([sum(float(of_step[i].sum()) for of_step in gaps) for i in range(len(rank.steps))])
+    return OwnTimePart(UNRECORDED, ns, np.zeros(len(rank.steps)), long=True)

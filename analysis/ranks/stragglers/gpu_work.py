@@ -63,32 +63,32 @@ def kernel_work(kernels: Kernels, steps: tuple[int, ...]) -> StepKernelWork:
     ops = kernels.ops[kernels.ops["step"].isin(steps)]
     overlapping = ops["overlaps_communication"].to_numpy(bool)
     shapes = zip(ops["name"].astype(str), ops["shape"].astype(str), strict=True)
-    usual = np.array([kernels.quiet.get(shape, (np.nan, 0))[0] for shape in shapes], np.float64)
-    took = ops["dur_ns"].to_numpy(np.float64)
-    took = np.where(overlapping & ~np.isnan(usual), np.fmin(took, usual), took)
-    by_step = pd.Series(took).groupby(ops["step"].to_numpy()).sum()
+    usual_ns = np.array([kernels.quiet.get(shape, (np.nan, 0))[0] for shape in shapes], np.float64)
+    took_ns = ops["dur_ns"].to_numpy(np.float64)
+    took_ns = np.where(overlapping & ~np.isnan(usual_ns), np.fmin(took_ns, usual_ns), took_ns)
+    by_step = pd.Series(took_ns).groupby(ops["step"].to_numpy()).sum()
     work = np.array([float(by_step.get(step, 0.0)) for step in steps])
-    unknown = ops[overlapping & np.isnan(usual)]
+    unknown = ops[overlapping & np.isnan(usual_ns)]
     sums = unknown.groupby(["name", "shape", "step"])["dur_ns"].agg(["sum", "size"]).reset_index()
     loud = {
         (str(name), str(shape)): tuple(
-            mine.set_index("step")[c].reindex(steps, fill_value=0).to_numpy(np.float64) for c in ("sum", "size")
+            rows.set_index("step")[c].reindex(steps, fill_value=0).to_numpy(np.float64) for c in ("sum", "size")
         )
-        for (name, shape), mine in sums.groupby(["name", "shape"])
+        for (name, shape), rows in sums.groupby(["name", "shape"])
     }
     return StepKernelWork(work, tuple(ops["gpu_op_id"].astype(int).tolist()), loud)
 
 
-def same_kernels_ratio(mine: Quiet, theirs: Quiet) -> tuple[float, float]:
-    """Return the time ratio of kernels that both run in the same shape, and their share of ``mine``."""
-    shared = mine.keys() & theirs.keys()
-    own_ns = sum(mine[key][0] * mine[key][1] for key in shared)
-    other_ns = sum(theirs[key][0] * mine[key][1] for key in shared)
-    total = sum(median * n for median, n in mine.values())
+def same_kernels_ratio(quiet: Quiet, peer_quiet: Quiet) -> tuple[float, float]:
+    """Return the time ratio of kernels that both run in the same shape, and their share of ``quiet``."""
+    shared = quiet.keys() & peer_quiet.keys()
+    own_ns = sum(quiet[key][0] * quiet[key][1] for key in shared)
+    other_ns = sum(peer_quiet[key][0] * quiet[key][1] for key in shared)
+    total = sum(median * n for median, n in quiet.values())
     return (own_ns / other_ns if other_ns else 1.0), (own_ns / total if total else 0.0)
 
 
-def same_launches_share(mine: Quiet, theirs: Set[Shape]) -> float:
-    """Return the share of the kernels of ``mine``, by count, whose name and shape are among ``theirs``."""
-    total = sum(n for _, n in mine.values())
-    return sum(n for shape, (_, n) in mine.items() if shape in theirs) / total if total else 1.0
+def same_launches_share(quiet: Quiet, shapes: Set[Shape]) -> float:
+    """Return the share of the kernels of ``quiet``, by count, whose name and shape are among ``shapes``."""
+    total = sum(n for _, n in quiet.values())
+    return sum(n for shape, (_, n) in quiet.items() if shape in shapes) / total if total else 1.0

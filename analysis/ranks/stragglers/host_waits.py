@@ -39,11 +39,11 @@ def host_waits(ranks: Sequence[Sequence[CpuCollective]]) -> list[Intervals]:
 
     The result has no waits if the ranks did not record the same collectives in the same order.
     """
-    if len({tuple(name for name, _, _ in mine) for mine in ranks}) > 1:
+    if len({tuple(name for name, _, _ in calls) for calls in ranks}) > 1:
         return [union([], [])] * len(ranks)
-    durations = np.array([[duration for _, _, duration in mine] for mine in ranks], np.int64).reshape(len(ranks), -1)
+    durations = np.array([[duration for _, _, duration in calls] for calls in ranks], np.int64).reshape(len(ranks), -1)
     waits = durations - durations.min(axis=0, initial=np.iinfo(np.int64).max)
-    starts = [np.array([start for _, start, _ in mine], np.int64) for mine in ranks]
+    starts = [np.array([start for _, start, _ in calls], np.int64) for calls in ranks]
     return [union(begin, begin + wait) for begin, wait in zip(starts, waits, strict=True)]
 
 

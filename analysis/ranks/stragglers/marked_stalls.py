@@ -39,12 +39,12 @@ def marked_stalls(steps_ms: Sequence[float], stall_ns: float) -> MarkedStalls:
     ns = 1e6 * np.asarray(steps_ms, np.float64)
     if not len(ns):
         return MarkedStalls(0.0, 0.0)
-    usual = float(np.quantile(ns, USUAL_QUANTILE))
+    usual_step_ns = float(np.quantile(ns, USUAL_QUANTILE))
     for _ in range(MAX_ITERATIONS):
-        stalled = ns > usual + MIN_STALL_PART * stall_ns
-        usual = float(np.median(ns[~stalled]))
-    stalled = ns > usual + MIN_STALL_PART * stall_ns
-    return MarkedStalls(float(stalled.mean()), float(np.median(ns[stalled])) - usual if stalled.any() else 0.0)
+        stalled = ns > usual_step_ns + MIN_STALL_PART * stall_ns
+        usual_step_ns = float(np.median(ns[~stalled]))
+    stalled = ns > usual_step_ns + MIN_STALL_PART * stall_ns
+    return MarkedStalls(float(stalled.mean()), float(np.median(ns[stalled])) - usual_step_ns if stalled.any() else 0.0)
 
 
 def share_in_words(share: float) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.quantiles import MAD_TO_SIGMA
-from sawtooth.analysis.ranks.contention import Kernels, Quiet, Shape, held_ms
+from sawtooth.analysis.ranks.contention import Kernels, Quiet, Shape, interrupted_ms
 from sawtooth.analysis.ranks.recorded_collectives import RecordedJob
 from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE
 from sawtooth.analysis.ranks.stragglers.excess import MIN_STALLS, OUTLIER_MADS, PERSISTENT_SHARE
@@ -42,12 +42,12 @@ class RankLosses:
     """The times that a rank may lose in its counted steps, in ms per step.
 
     ``lost_ms`` has the kernel time under ``WORK``. Under each cause of the host it has the host time for which the GPU waits and
-    which recording does not cause. ``held_ms`` is the result of ``contention.held_ms``. ``quiet`` and ``shapes`` describe the
+    which recording does not cause. ``interrupted_ms`` is the result of ``contention.interrupted_ms``. ``quiet`` and ``shapes`` describe the
     rank's kernels (as in ``contention.Kernels``).
     """
 
     lost_ms: Mapping[str, float]
-    held_ms: float
+    interrupted_ms: float
     quiet: Quiet
     shapes: Set[Shape]
 
@@ -72,7 +72,9 @@ class RankLosses:
             lost_ms[key] = lost_ms.get(key, 0.0) + float((long if CAUSE_OF[key].slowed else total) or 0) / steps / 1e6
         work, _, loud = kernel_work(kernels, tuple(counted.tolist()))
         lost_ms[WORK] = float(work.sum()) / steps / 1e6
-        return RankLosses(lost_ms, held_ms(kernels, counted, shortest), kernels.quiet, kernels.quiet.keys() | loud.keys())
+        return RankLosses(
+            lost_ms, interrupted_ms(kernels, counted, shortest), kernels.quiet, kernels.quiet.keys() | loud.keys()
+        )
 
 
 @dataclass(frozen=True)
@@ -141,9 +143,9 @@ def _late_ms(delay: F64, peers: Sequence[Sequence[int]], least_ms: float) -> dic
     """Return how much later than their peers the late ranks arrive (see ``_arrival_excess``)."""
     late = {}
     for equal_ranks in {id(equal_ranks): equal_ranks for equal_ranks in peers if len(equal_ranks) >= MIN_EQUAL_RANKS}.values():
-        mine = delay[equal_ranks]
+        group_delay = delay[equal_ranks]
         # First compare all ranks at once, because few of thousands are late, and one median per rank would take much longer.
-        excess = mine - np.median(mine, axis=0)
+        excess = group_delay - np.median(group_delay, axis=0)
         candidates = ((excess >= least_ms / 2).mean(axis=1) >= PERSISTENT_SHARE / 2) | (excess.mean(axis=1) >= least_ms / 2)
         for position in np.asarray(equal_ranks)[candidates | (len(equal_ranks) < MAX_COMPARED_SINGLY)].tolist():
             arrival = _arrival_excess(delay, position, equal_ranks, least_ms)
@@ -157,10 +159,10 @@ def _arrival_excess(delay: F64, position: int, equal_ranks: Sequence[int], least
 
     None if the excess is small, occurs only once, or is within the peers' scatter.
     """
-    others = delay[[p for p in equal_ranks if p != position]]
-    usual = np.median(others, axis=0)
-    excess: F64 = delay[position] - usual
-    limit = np.maximum(OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(others - usual), axis=0), least_ms)
+    peer_delay = delay[[p for p in equal_ranks if p != position]]
+    median_delay = np.median(peer_delay, axis=0)
+    excess: F64 = delay[position] - median_delay
+    limit = np.maximum(OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(peer_delay - median_delay), axis=0), least_ms)
     beyond = excess > limit
     if not excess.size or beyond.sum() < min(MIN_STALLS, excess.size) or excess.mean() < least_ms:
         return None
@@ -169,8 +171,8 @@ def _arrival_excess(delay: F64, position: int, equal_ranks: Sequence[int], least
 
 def _compared_peers(position: int, equal_ranks: Sequence[int]) -> list[int]:
     """Return the peers to compare with a late rank: all, or evenly spaced ones if there are many."""
-    others = [p for p in equal_ranks if p != position]
-    return others[:: -(-len(others) // MAX_COMPARED_PEERS)]
+    peers = [p for p in equal_ranks if p != position]
+    return peers[:: -(-len(peers) // MAX_COMPARED_PEERS)]
 
 
 def _with_cause(
@@ -183,11 +185,12 @@ def _with_cause(
     if position not in traces:
         return None
     own_ms = float(arrival.excess_ms.mean())
-    mine, others = traces[position], [traces[p] for p in compared if p in traces]
-    if not others or not mine.lost_ms:
+    losses, peer_losses = traces[position], [traces[p] for p in compared if p in traces]
+    if not peer_losses or not losses.lost_ms:
         return None
     excess = {
-        cause: ms - float(np.median([other.lost_ms.get(cause, 0.0) for other in others])) for cause, ms in mine.lost_ms.items()
+        cause: ms - float(np.median([other.lost_ms.get(cause, 0.0) for other in peer_losses]))
+        for cause, ms in losses.lost_ms.items()
     }
     cause = max(excess, key=lambda key: excess[key])
     if excess[cause] < MIN_EXPLAINED_SHARE * own_ms:
@@ -196,5 +199,5 @@ def _with_cause(
         return None  # The profiler's cost itself may cause such a delay in a few steps.
     if cause != WORK:
         return _LateArrival(position, arrival.excess_ms, cause)
-    reason, ratio = reason_of_work(mine, others, mine.lost_ms[WORK], own_ms)
-    return _LateArrival(position, arrival.excess_ms, reason, ratio, reason == WORK and shares_work(mine, others))
+    reason, ratio = reason_of_work(losses, peer_losses, losses.lost_ms[WORK], own_ms)
+    return _LateArrival(position, arrival.excess_ms, reason, ratio, reason == WORK and shares_work(losses, peer_losses))

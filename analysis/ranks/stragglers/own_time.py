@@ -57,7 +57,7 @@ class OwnTime:
     * ``loud``: by shape, the time in ns and the number per step of kernels that run only during communication
     * ``compute``: the gpu_op_id of all kernels except communication
     * ``copies``: the copies between host and GPU, None without copies
-    * ``held_ms``: the time per step for which kernels are interrupted (see ``contention.held_ms``)
+    * ``interrupted_ms``: the time per step for which kernels are interrupted (see ``contention.interrupted_ms``)
 
     Host:
 
@@ -79,7 +79,7 @@ class OwnTime:
     short_calls: tuple[int, ...]
     long_gaps_ns: Mapping[str, float]
     hidden_ns: float
-    held_ms: float = 0.0
+    interrupted_ms: float = 0.0
     longest_ns: Mapping[Pause, tuple[F64, ...]] = field(default_factory=dict)
     copies: HostCopies | None = None
     marked_ms: tuple[float, ...] = ()
@@ -120,10 +120,10 @@ class OwnTime:
         return [WithoutHostCause(part.cause, max(keep_share, MIN_REMAINING_SHARE), calls)]
 
 
-def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: I64 | None = None) -> OwnTime:
+def own_time(kernels: Kernels, member: Member, interrupted_ms: float = 0.0, begins_ns: I64 | None = None) -> OwnTime:
     """Return a rank's own time.
 
-    ``kernels`` is its GPU's work without communication, ``held_ms`` the time per step for which kernels are
+    ``kernels`` is its GPU's work without communication, ``interrupted_ms`` the time per step for which kernels are
     interrupted. ``begins_ns`` has the starts of its steps on the host, in the replay's time.
     """
     problem = member.problem
@@ -177,7 +177,7 @@ def own_time(kernels: Kernels, member: Member, held_ms: float = 0.0, begins_ns: 
         short_calls=short_calls,
         long_gaps_ns=totals,
         hidden_ns=hidden_ns,
-        held_ms=held_ms,
+        interrupted_ms=interrupted_ms,
         longest_ns=longest,
         copies=copies if copies.operations else None,
     )

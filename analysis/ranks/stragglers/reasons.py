@@ -45,8 +45,8 @@ class RunsKernels(Protocol):
         ...
 
     @property
-    def held_ms(self) -> float:
-        """Time per step for which single kernels are interrupted (of ``contention.held_ms``)."""
+    def interrupted_ms(self) -> float:
+        """Time per step for which single kernels are interrupted (of ``contention.interrupted_ms``)."""
         ...
 
 
@@ -91,19 +91,19 @@ class LateWork(Protocol):
 Late = TypeVar("Late", bound=LateRank)
 
 
-def reason_of_work(mine: RunsKernels, others: Sequence[RunsKernels], work_ms: float, excess_ms: float) -> Reason:
-    """Return why a rank's kernels take longer than those of ``others``.
+def reason_of_work(rank: RunsKernels, peers: Sequence[RunsKernels], work_ms: float, excess_ms: float) -> Reason:
+    """Return why a rank's kernels take longer than those of ``peers``.
 
     They take ``work_ms`` per step, which is ``excess_ms`` longer. The reason is turns of another process, more work, or a slow GPU.
     """
-    if mine.held_ms - float(np.median([other.held_ms for other in others])) >= MIN_INTERRUPTED_SHARE * excess_ms:
+    if rank.interrupted_ms - float(np.median([peer.interrupted_ms for peer in peers])) >= MIN_INTERRUPTED_SHARE * excess_ms:
         return INTERRUPTED, None
-    if min(same_launches_share(mine.quiet, other.shapes) for other in others) < MIN_SAME_SHAPE_SHARE:
+    if min(same_launches_share(rank.quiet, peer.shapes) for peer in peers) < MIN_SAME_SHAPE_SHARE:
         return (
             WORK,
             None,
         )  # Other shapes mean another batch size. Kernels of equal shape may then have more work too.
-    ratio, share = np.median([same_kernels_ratio(mine.quiet, other.quiet) for other in others], axis=0).tolist()
+    ratio, share = np.median([same_kernels_ratio(rank.quiet, peer.quiet) for peer in peers], axis=0).tolist()
     slower_ms = (1 - 1 / ratio) * share * work_ms
     return (None, ratio) if slower_ms >= MIN_SLOW_KERNEL_SHARE * excess_ms else (WORK, None)
 
@@ -122,12 +122,12 @@ def shared_work_ms(late: Sequence[LateWork], peers: Sequence[Sequence[int]]) -> 
     return shares
 
 
-def shares_work(mine: RunsKernels, others: Sequence[RunsKernels]) -> bool:
+def shares_work(rank: RunsKernels, peers: Sequence[RunsKernels]) -> bool:
     """Return whether a rank with more kernel work runs its peers' kernels in other shapes.
 
     This is the case with another batch size, but not if it runs the same kernels and additional ones.
     """
-    return min(same_launches_share(other.quiet, mine.shapes) for other in others) < MIN_SAME_SHAPE_SHARE
+    return min(same_launches_share(peer.quiet, rank.shapes) for peer in peers) < MIN_SAME_SHAPE_SHARE
 
 
 def needed_for_gain(late: Sequence[Late], gain_ms: Callable[[Sequence[Late]], float], least_ms: float) -> list[Late]:
@@ -139,9 +139,9 @@ def needed_for_gain(late: Sequence[Late], gain_ms: Callable[[Sequence[Late]], fl
         return list(late)
     chosen, gain_of_all_ms = list(late), gain_ms(late)
     for rank in sorted(late, key=lambda rank: rank.own_ms):
-        others = [other for other in chosen if other is not rank]
-        if others and gain_ms(others) > gain_of_all_ms - least_ms:
-            chosen = others
+        remaining = [other for other in chosen if other is not rank]
+        if remaining and gain_ms(remaining) > gain_of_all_ms - least_ms:
+            chosen = remaining
     return chosen
 
 
@@ -213,15 +213,15 @@ def with_reason(late: Straggler, sampled: Sampled, peers: Sequence[Sequence[int]
 
 def _slowed_by(ratio: float, position: int, sampled: Sampled, peers: Sequence[int]) -> str | None:
     """Return why a GPU takes ``ratio`` times as long for equal kernels, from its telemetry and its peers'."""
-    mine = sampled[position]
-    others = [t for peer in peers if (t := sampled[peer]) is not None and CLOCK in t.means]
-    if mine is None or CLOCK not in mine.means or not mine.means[CLOCK] or not others:
+    telemetry = sampled[position]
+    peer_telemetry = [t for peer in peers if (t := sampled[peer]) is not None and CLOCK in t.means]
+    if telemetry is None or CLOCK not in telemetry.means or not telemetry.means[CLOCK] or not peer_telemetry:
         return None
-    usual = float(np.median([other.means[CLOCK] for other in others]))
-    if usual / mine.means[CLOCK] - 1 < MIN_CLOCK_SHARE * (ratio - 1):
+    median_clock = float(np.median([other.means[CLOCK] for other in peer_telemetry]))
+    if median_clock / telemetry.means[CLOCK] - 1 < MIN_CLOCK_SHARE * (ratio - 1):
         return None
-    return "power" if mine.capped and not _mostly_capped(others) else "clock"
+    return "power" if telemetry.capped and not _mostly_capped(peer_telemetry) else "clock"
 
 
-def _mostly_capped(others: Sequence[DeviceTelemetry]) -> bool:
-    return 2 * sum(other.capped for other in others) > len(others)
+def _mostly_capped(gpus: Sequence[DeviceTelemetry]) -> bool:
+    return 2 * sum(other.capped for other in gpus) > len(gpus)

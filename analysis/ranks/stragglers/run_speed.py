@@ -34,8 +34,8 @@ def stalls_more_often(job: JointReplay, measured_ms: float | None, usual_ms: flo
     steps_ms = job.steps_ms()
     if measured_ms is None or usual_ms is None or steps_ms is None or not len(steps_ms):
         return False
-    usual = abs(usual_ms / float(np.median(steps_ms)) - 1) <= MAX_PROFILE_DIFFERENCE
-    return usual and measured_ms < (1 - MAX_PROFILE_DIFFERENCE) * float(steps_ms.mean())
+    is_as_fast = abs(usual_ms / float(np.median(steps_ms)) - 1) <= MAX_PROFILE_DIFFERENCE
+    return is_as_fast and measured_ms < (1 - MAX_PROFILE_DIFFERENCE) * float(steps_ms.mean())
 
 
 def replay_at_run_speed(job: JointReplay, measured_ms: float | None, workers_wait: Sequence[bool]) -> JointReplay:
@@ -103,10 +103,10 @@ def with_equal_hosts(job: JointReplay, own: Sequence[OwnTime], peers: Sequence[S
     do not limit the step would slow down until they do.
     """
     per_launch = np.array([rank.short_ns / max(len(rank.short_calls), 1) for rank in own])
-    fastest = [per_launch[mine if len(mine) > 1 else slice(None)].min() for mine in peers]
+    fastest = [per_launch[positions if len(positions) > 1 else slice(None)].min() for positions in peers]
     factors = {
-        i: max(fast / mine, MIN_HOST_FACTOR) if mine else 1.0
-        for i, (fast, mine) in enumerate(zip(fastest, per_launch, strict=True))
+        i: max(fast / positions, MIN_HOST_FACTOR) if positions else 1.0
+        for i, (fast, positions) in enumerate(zip(fastest, per_launch, strict=True))
     }
     slowest = 1 / min(factors.values(), default=1.0)
     is_longer = step_ms > (1 + MAX_PROFILE_DIFFERENCE) * (job.step_ms() or 0.0)

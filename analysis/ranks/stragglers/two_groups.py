@@ -40,10 +40,10 @@ def split_of(
     splits = []
     for equal_ranks in {id(equal_ranks): equal_ranks for equal_ranks in peers if len(equal_ranks) > MIN_LATE_RANKS}.values():
         positions = np.asarray(equal_ranks)[np.argsort(delay[equal_ranks].mean(axis=1), kind="stable")]
-        mine = delay[positions]
-        mean = mine.mean(axis=1)
+        sorted_delay = delay[positions]
+        mean = sorted_delay.mean(axis=1)
         cut = int(np.diff(mean).argmax()) + 1
-        early, late = mine[:cut], mine[cut:]
+        early, late = sorted_delay[:cut], sorted_delay[cut:]
         if len(late) < max(MIN_LATE_RANKS, len(early)):
             continue
         distance = late.min(axis=0) - early.max(axis=0)  # One value for each step.

@@ -172,7 +172,7 @@ def hold_values(times: I64, values: F64) -> F64:
     if len(recorded) == len(values) or len(recorded) < 2:
         return values
     last = np.maximum.accumulate(np.where(np.isfinite(values), np.arange(len(values)), -1))
-    usual = float(np.median(np.diff(times[recorded])))
-    fresh = (last >= 0) & (times - times[np.maximum(last, 0)] <= 3 * usual)
+    median_interval = float(np.median(np.diff(times[recorded])))
+    fresh = (last >= 0) & (times - times[np.maximum(last, 0)] <= 3 * median_interval)
     filled: F64 = np.where(fresh, values[np.maximum(last, 0)], np.nan)
     return filled

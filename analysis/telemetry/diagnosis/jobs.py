@@ -80,8 +80,8 @@ def _without_process(busy: F64, memory: F64 | None, processes: F64 | None) -> ND
         return np.zeros(len(busy), bool)
     working = (np.nan_to_num(busy) >= AT_WORK_PCT) & np.isfinite(memory)
     lowest = float(np.nanmin(memory[idle]))
-    usual = float(np.median(memory[working])) if working.any() else 0.0
-    if usual < max(WORKING_MEMORY_RATIO * lowest, lowest + 2 * CONTEXT_BYTES):
+    median_memory = float(np.median(memory[working])) if working.any() else 0.0
+    if median_memory < max(WORKING_MEMORY_RATIO * lowest, lowest + 2 * CONTEXT_BYTES):
         return np.zeros(len(busy), bool)
     return np.asarray(idle & (memory <= lowest + CONTEXT_BYTES))
 

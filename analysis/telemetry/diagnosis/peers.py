@@ -30,11 +30,11 @@ def unlike_peers(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     edges = np.linspace(start, end, WINDOWS + 1).astype(np.int64)
     level = np.array([gpu.windows(None, edges) for gpu in gpus])
     complete = np.isfinite(level).all(axis=0)
-    usual = np.median(level[:, complete], axis=0)
-    working = usual >= MIN_BUSY_PCT
+    median_level = np.median(level[:, complete], axis=0)
+    working = median_level >= MIN_BUSY_PCT
     if int(working.sum()) < WINDOWS / 4:
         return
-    difference = level[:, complete][:, working] - usual[working]
+    difference = level[:, complete][:, working] - median_level[working]
     middle = np.median(difference, axis=1)
     spread = float(np.median(np.abs(middle - np.median(middle))))
     least_difference = max(MIN_POINTS, MIN_DEVIATIONS * spread)
@@ -46,7 +46,11 @@ def unlike_peers(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
     if len(unlike) > MAX_UNLIKE_SHARE * len(gpus):
         return
     for i in unlike:
-        gpu, own_pct, peers_pct = gpus[i], float(np.median(level[i][complete][working])), float(np.median(usual[working]))
+        gpu, own_pct, peers_pct = (
+            gpus[i],
+            float(np.median(level[i][complete][working])),
+            float(np.median(median_level[working])),
+        )
         less_busy = middle[i] < 0
         idle = own_pct < 2
         statement = f"GPU {gpu.device} does nothing" if idle else f"GPU {gpu.device} is busy {own_pct:.0f} % of the time"

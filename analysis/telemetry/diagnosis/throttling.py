@@ -56,8 +56,8 @@ def throttled_gpus(gpus: Sequence[DeviceSamples]) -> Iterator[Observation]:
 
 def _peer_clock(gpu: DeviceSamples, gpus: Sequence[DeviceSamples], unthrottled: dict[int, float | None]) -> float | None:
     """Return the median unthrottled clock of the other GPUs of the same model; None if there are too few."""
-    others = [peer for peer in gpus if peer is not gpu and peer.name == gpu.name]
-    peers = [clock for peer in others if (clock := unthrottled[peer.device]) is not None]
+    other_gpus = [peer for peer in gpus if peer is not gpu and peer.name == gpu.name]
+    peers = [clock for peer in other_gpus if (clock := unthrottled[peer.device]) is not None]
     return float(np.median(peers)) if len(peers) >= MIN_PEERS else None
 
 
@@ -224,10 +224,10 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
     }
     if len(working) - 1 < MIN_PEERS:  # The GPU itself is not its own peer.
         return
-    usual = float(np.median(list(working.values())))
+    median_clock = float(np.median(list(working.values())))
     for gpu in gpus:
         clock = working.get(gpu.device)
-        if clock is None or gpu.device in explained or clock >= PEER_CLOCK_RATIO * usual:
+        if clock is None or gpu.device in explained or clock >= PEER_CLOCK_RATIO * median_clock:
             continue
         celsius = gpu.mean("temp_c", gpu.at_work)
         temperature_in_words = f" at {celsius:.0f} °C" if celsius is not None else ""
@@ -240,13 +240,13 @@ def _below_peers(gpus: Sequence[DeviceSamples], explained: set[int]) -> Iterator
             severity="warning",
             confidence="medium",
             unit="clock ratio",
-            value=clock / usual,
+            value=clock / median_clock,
             time_share=gpu.share(gpu.at_work),
             start_ns=int(gpu.times[0]),
             end_ns=int(gpu.times[-1]),
-            title=f"GPU {gpu.device} runs at {percent(clock / usual)} of its peers' clock",
-            evidence=f"While it works, its SM clock is {clock:,.0f} MHz{temperature_in_words}; the median of the {len(working)} GPUs is {usual:,.0f} MHz. {reason_sentence}",
+            title=f"GPU {gpu.device} runs at {percent(clock / median_clock)} of its peers' clock",
+            evidence=f"While it works, its SM clock is {clock:,.0f} MHz{temperature_in_words}; the median of the {len(working)} GPUs is {median_clock:,.0f} MHz. {reason_sentence}",
             action=("Compare", f"limits and cooling of GPU {gpu.device} with its peers'", ": power limit, locked clocks, temperature. If they share a job, all wait for it."),
             record_next=REASONS,
-            details={"clock_mhz": clock, "peers_mhz": usual},
+            details={"clock_mhz": clock, "peers_mhz": median_clock},
         )  # fmt: skip

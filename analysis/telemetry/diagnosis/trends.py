@@ -77,11 +77,11 @@ class _Drift(NamedTuple):
 
 def _with_peers(drifting: Sequence[tuple[DeviceSamples, _Drift]], gpus: Sequence[DeviceSamples]) -> list[tuple[DeviceSamples, _Drift]]:  # fmt: skip
     """Return the drifting GPUs with those that drift nearly as much, in order."""
-    usual = float(np.mean([drift.end - drift.start for _, drift in drifting]))
+    mean_drift = float(np.mean([drift.end - drift.start for _, drift in drifting]))
     drifts = {gpu.device: drift for gpu, drift in drifting}
     for gpu in gpus:
         drift = _drift(gpu, PEER_DRIFT) if gpu.device not in drifts else None
-        if drift is not None and abs(drift.end - drift.start - usual) <= PEER_DIFFERENCE * abs(usual):
+        if drift is not None and abs(drift.end - drift.start - mean_drift) <= PEER_DIFFERENCE * abs(mean_drift):
             drifts[gpu.device] = drift
     return [(gpu, drifts[gpu.device]) for gpu in gpus if gpu.device in drifts]
 

@@ -146,8 +146,8 @@ def weights_ns(times: I64) -> I64:
     steps = np.diff(times)
     if not steps.any():
         return np.ones(len(times), np.int64)
-    usual = int(np.median(steps[steps > 0]))
-    return np.concatenate([[usual], np.where(steps > GAP_PERIODS * usual, usual, steps)]).astype(np.int64)
+    median_step = int(np.median(steps[steps > 0]))
+    return np.concatenate([[median_step], np.where(steps > GAP_PERIODS * median_step, median_step, steps)]).astype(np.int64)
 
 
 def recorded_samples(time_ns: I64, value: F64) -> tuple[I64, F64]:
@@ -171,10 +171,10 @@ def _blocks(times: I64, active: I64, shadows: Sequence[Span]) -> tuple[list[Span
     waits = np.flatnonzero((idle > 1.5 * step) & ~profiled)
     limit = max(float(PAUSE_NS), GAP_PERIODS * step)
     if len(waits) >= MANY_WAITS:
-        usual = float(np.median(idle[waits]))
+        median_idle = float(np.median(idle[waits]))
         work = float(np.median(times[active[waits[1:]]] - times[active[waits[:-1] + 1]]))
-        if work < WORK_FACTOR * usual:  # The GPU works and waits in turn, so the waits belong to the loop.
-            limit = max(limit, PAUSE_FACTOR * usual)
+        if work < WORK_FACTOR * median_idle:  # The GPU works and waits in turn, so the waits belong to the loop.
+            limit = max(limit, PAUSE_FACTOR * median_idle)
     cuts = np.flatnonzero((idle > limit) | profiled)
     bounds = [0, *(cuts + 1).tolist(), len(active)]
     blocks = [(int(active[a]), int(active[b - 1])) for a, b in itertools.pairwise(bounds)]
@@ -216,8 +216,8 @@ def _whole_periods(times: I64, work: F64, starts: I64) -> tuple[int, ...]:
     inside = (period_of >= 0) & (period_of < len(lengths))
     work_per_period = np.bincount(period_of[inside], work[inside], minlength=len(lengths))
     first, last = 0, len(lengths)
-    usual = float(np.median(work_per_period))
-    partial = [not END_PERIOD * usual <= amount <= usual / END_PERIOD for amount in work_per_period]
+    median_work = float(np.median(work_per_period))
+    partial = [not END_PERIOD * median_work <= amount <= median_work / END_PERIOD for amount in work_per_period]
     if partial[0] and last > 2:
         first = 1
     if partial[-1] and last - first > 2:
@@ -261,8 +261,8 @@ def _without_odd_levels(times: I64, values: F64, part: SteadyPart) -> SteadyPart
     part_of = np.minimum(((times[inside] - part.start_ns - 1) / span * count).astype(np.int64), count - 1)
     sums, number = np.bincount(part_of, values[inside], minlength=count), np.bincount(part_of, minlength=count)
     level = np.where(number > 0, sums / np.maximum(number, 1), np.nan)
-    usual = float(np.nanmedian(level))
-    unusual = (level < usual / ODD_LEVEL) | (level > usual * ODD_LEVEL)
+    median_level = float(np.nanmedian(level))
+    unusual = (level < median_level / ODD_LEVEL) | (level > median_level * ODD_LEVEL)
     places = list(zip(*(ends.tolist() for ends in where_true(unusual)), strict=True))
     if not places or len(places) > ODD_PLACES or unusual.sum() > ODD_SHARE * count:
         return part

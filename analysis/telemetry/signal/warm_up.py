@@ -71,8 +71,8 @@ def _without_leading(count: Callable[[F64], int], parts: Sequence[F64]) -> list[
     ns = np.concatenate(parts)
     if len(ns) < MIN_STEPS:
         return list(parts)
-    usual = float(np.median(ns[len(ns) // 2 :]))
-    return [part[count(part / usual) :] for part in parts]
+    median_ns = float(np.median(ns[len(ns) // 2 :]))
+    return [part[count(part / median_ns) :] for part in parts]
 
 
 def _steps_ahead(shares: F64) -> int:

@@ -105,12 +105,12 @@ def table(rows: pd.DataFrame, columns: Mapping[str, Any], order: Sequence[str], 
 def show_for_phone(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> None:
     """Show the first rows, each in two lines, for a phone."""
     largest, first = float(rows["share"].max()) or 1.0, rows.head(ON_A_PHONE)
-    kept = {**st.query_params.to_dict(), "run": run}
+    parameters = {**st.query_params.to_dict(), "run": run}
     keys = [work_map.key_of(by, row) for row in first.to_dict("records")]
     lines = [
         cards.NarrowRow(
             name=name,
-            address=places.address("work", {**kept, ROW: key}),
+            address=places.address("work", {**parameters, ROW: key}),
             chosen=key == (st.query_params.get(ROW) or keys[0]),
             value=f"{fmt.duration_ms(row['ms'])} · {fmt.share(row['share'])}",
             bar=f"{row['share'] / largest:.1%}",

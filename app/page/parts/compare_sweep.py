@@ -42,5 +42,7 @@ def _sweep(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, st
         return
     sweep = compare_choice.sweep_of(runs, setting)
     sweep_curve.show(sweep)
-    if sweep.others:
-        cards.caution(f"The runs also differ in {', '.join(sweep.others)}. The curve may show the effect of this difference.")
+    if sweep.other_settings:
+        cards.caution(
+            f"The runs also differ in {', '.join(sweep.other_settings)}. The curve may show the effect of this difference."
+        )

@@ -83,6 +83,6 @@ def show_with(about: Sequence[tuple[int, Finding]], result: RunResult) -> None:
     If the run's first change is not among them, it is shown above them, because the screen's numbers suggest something else.
     """
     with st.container(horizontal=advice.unprofiled_topic(result) is None, gap="medium"):  # A note needs a line of its own.
-        if apart := advice.first(result) not in about:
+        if is_separate := advice.first(result) not in about:
             show(result)
-        link_changes(about, result, alone=not apart)
+        link_changes(about, result, alone=not is_separate)

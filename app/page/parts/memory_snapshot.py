@@ -52,7 +52,7 @@ def show(memory: DeviceMemory, capacity_bytes: float | None) -> None:
     by = controls.choice("Peak by", GROUPS, "peak_by")
     holders = {"category": memory.categories, "module": memory.modules, "stack": memory.stacks}[by]
     rows = pd.DataFrame(
-        [(held.name or words.UNKNOWN, held.size, held.size / memory.peak_bytes, held.blocks) for held in holders],
+        [(holder.name or words.UNKNOWN, holder.size, holder.size / memory.peak_bytes, holder.blocks) for holder in holders],
         columns=["operator", "bytes", "share", "blocks"],
     )
     bars = poster.bar(StepBar("peak", fmt.memory(memory.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.is_dark()))))

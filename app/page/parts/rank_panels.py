@@ -108,7 +108,7 @@ def late_in_the_profile(result: RunResult, communication: Communication) -> str 
 
 def position_of(rank: int, result: RunResult, communication: Communication) -> int | None:
     """Return the position of a rank of the map among the run's ranks; None if this rank has no file here."""
-    numbers = [each.rank for each in result.ranks]
+    numbers = [rank_result.rank for rank_result in result.ranks]
     if None not in numbers:
         return numbers.index(rank) if rank in numbers else None
     return rank if communication.job_ranks is None else None  # A trace has no rank number, so the map's numbers are positions.

@@ -65,8 +65,10 @@ def tiles(work: GpuWork, by: Grouping, rows: pd.DataFrame) -> list[Tile]:
         if kind == "category"
         else rankings.distinct_names(names, treemap.MAX_LABEL_CHARACTERS)
     )
-    around = [Tile((name,), categories.in_words(name) if by == "category" else name, 0.0) for name in rows["name"].astype(str)]
-    return around + [
+    group_tiles = [
+        Tile((name,), categories.in_words(name) if by == "category" else name, 0.0) for name in rows["name"].astype(str)
+    ]
+    return group_tiles + [
         Tile((str(row[by]), str(row[kind])), label, float(row["ms"]), str(row["owner"]))
         for row, label in zip(parts.to_dict("records"), labels, strict=True)
         if row["ms"]

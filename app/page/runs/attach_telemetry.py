@@ -28,9 +28,9 @@ def offer_telemetry(manifest: Manifest) -> None:
 def choose(manifest: Manifest) -> None:
     """Let the viewer attach any telemetry of this server, first that of the trace's time."""
     fitting = overlapping_telemetry(frame.data_folder(), manifest)
-    others = [m for m in frame.data_folder().manifests() if not m.traces and m not in fitting]
-    if fitting or others:
-        _control(manifest, [*fitting, *others], selectable=True, covering=len(fitting))
+    other_runs = [m for m in frame.data_folder().manifests() if not m.traces and m not in fitting]
+    if fitting or other_runs:
+        _control(manifest, [*fitting, *other_runs], selectable=True, covering=len(fitting))
     else:
         cards.small("This server has no telemetry yet. Drop its file on any screen.")
 

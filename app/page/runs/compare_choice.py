@@ -114,18 +114,24 @@ def partners(choice: Choice, manifests: Sequence[Manifest], names: Mapping[str, 
     becomes B.
     """
     here = next((m for m in manifests if m.id in (*choice.a, *choice.b)), None)
-    others = [(m, listing.known(m, at_once=False)) for m in manifests if m is not here][:MAX_PARTNERS]
+    candidates = [(m, listing.known(m, at_once=False)) for m in manifests if m is not here][:MAX_PARTNERS]
     own = listing.known(here, at_once=False) if here is not None else None
     if here is not None:
         shapes, on = frame.products_of_run(here), _model(own)
-        others.sort(
-            key=lambda each: (-(common_share(shapes, frame.products_of_run(each[0])) or 0), not on or _model(each[1]) != on)
+        candidates.sort(
+            key=lambda run_and_card: (
+                -(common_share(shapes, frame.products_of_run(run_and_card[0])) or 0),
+                not on or _model(run_and_card[1]) != on,
+            )
         )
-    longest = max((table.step_of(card) or 0.0 for _, card in others), default=0.0) or 1.0
+    longest = max((table.step_of(card) or 0.0 for _, card in candidates), default=0.0) or 1.0
     sides = {"a": ",".join(choice.a), "b": ",".join(choice.b)}
     missing = "a" if choice.b else "b"
     cards.narrow_rows(
-        [_partner(manifest, names[manifest.id], card, sides | {missing: manifest.id}, longest) for manifest, card in others],
+        [
+            _partner(manifest, names[manifest.id], card, sides | {missing: manifest.id}, longest)
+            for manifest, card in candidates
+        ],
         "Runs to compare with: first change, step, GPU, and when each was added",
     )
 

@@ -42,8 +42,8 @@ def show(manifests: list[Manifest]) -> None:
     many = len(manifests) >= SEARCH_FROM
     ordered, group, view = _chosen(manifests) if many else (manifests, "none", "cards")
     if view == "table":
-        kept = {m.id: stored_card(m, frame.data_folder()) or _BEING_ANALYSED for m in ordered[FIRST_PAGE:]}
-        table.show(ordered, group, {m.id: known(m, at_once=False) for m in ordered[:FIRST_PAGE]} | kept, _bar)
+        stored = {m.id: stored_card(m, frame.data_folder()) or _BEING_ANALYSED for m in ordered[FIRST_PAGE:]}
+        table.show(ordered, group, {m.id: known(m, at_once=False) for m in ordered[:FIRST_PAGE]} | stored, _bar)
         return
     picked = [m for m in manifests if st.session_state.get(f"pick-{m.id}")]
     with st.container(key="compare_bar"):
@@ -74,10 +74,10 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
         wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
         view = controls.choice("Show as", VIEWS, "show", label_shown=False)  # The parameter `view` names a view of a place.
-    kept = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
-    cards_of = {run: card.readings for run, card in kept.items()}
+    stored = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
+    cards_of = {run: card.readings for run, card in stored.items()}
     ordered = listing.ordered(
-        listing.matching_runs(manifests, wanted, tag), by, cards_of, {run: card.busy for run, card in kept.items()}
+        listing.matching_runs(manifests, wanted, tag), by, cards_of, {run: card.busy for run, card in stored.items()}
     )
     if not ordered:
         cards.small("No run matches by name, tag, note or id.")
@@ -182,9 +182,9 @@ def known(manifest: Manifest, *, at_once: bool = True) -> Card:
 
     Without a stored card, a small run is analysed here if ``at_once``; any other run is analysed by a child process.
     """
-    kept = stored_card(manifest, frame.data_folder())
-    if kept is not None:
-        return kept
+    stored = stored_card(manifest, frame.data_folder())
+    if stored is not None:
+        return stored
     if any(manifest.id in job.progress.runs for job in jobs().all() if job.active):
         return _BEING_ANALYSED
     try:

@@ -95,9 +95,9 @@ def _form(result: RunResult, ref: RecordingRef, origin: ClockOrigin, clock: Samp
                 "Time of the first sample", placeholder="2026-11-21 09:30:00+01:00", width=260, key=f"start-{ref.id}"
             )
         if origin.assumed_interval_ns:
-            usual = (ref.interval_ns or origin.assumed_interval_ns) / 1e9
+            default_s = (ref.interval_ns or origin.assumed_interval_ns) / 1e9
             interval = st.number_input(
-                "Seconds between samples", 0.001, value=usual, format="%.3f", width=200, key=f"interval-{ref.id}"
+                "Seconds between samples", 0.001, value=default_s, format="%.3f", width=200, key=f"interval-{ref.id}"
             )
         if clock.known:
             shift = st.number_input(

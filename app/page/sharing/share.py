@@ -36,12 +36,12 @@ MAX_COMPARED_RUNS = 12  # Runs in the list. The newest ones, which usually follo
 
 def _compare_with(result: RunResult) -> None:
     """Offer the other runs for a comparison; shows nothing if there is no other run."""
-    others = [manifest for manifest in frame.data_folder().manifests() if manifest.id != result.manifest.id]
-    if not others:
+    other_runs = [manifest for manifest in frame.data_folder().manifests() if manifest.id != result.manifest.id]
+    if not other_runs:
         return
     names = distinct_names(frame.data_folder().manifests(), 50)
     with st.popover("Compare with …", icon=":material/compare_arrows:", width="content"):
-        for other in others[:MAX_COMPARED_RUNS]:
+        for other in other_runs[:MAX_COMPARED_RUNS]:
             before, after = _in_order(result.manifest, other)
             frame.link("compare", markdown(names[other.id], None), a=before.id, b=after.id)
 

@@ -56,24 +56,25 @@ def show(
     rank: RankResult | None,
     recording_id: str,
     telemetry: TelemetrySeries | None,
-    beside: SecondRun | None = None,
+    second: SecondRun | None = None,
     *,
-    others: bool = False,
+    all_ranks_shown: bool = False,
     signal: str | None = None,
 ) -> None:
     """Show the picture of one device, or of a trace without GPU work.
 
-    With ``others``, the tracks of the job's other ranks are below it. ``beside`` is another run to show below it. ``signal`` is
+    With ``all_ranks_shown``, the tracks of the job's other ranks are below it. ``second`` is another run to show below it. ``signal`` is
     the column of the telemetry that shows best how busy the GPU is.
     """
     files = _files()
     component = st.components.v2.component("sawtooth.timeline", html=files["html"], css=files["css"], js=files["js"])
-    shown = _tracks(result, rank, recording_id, beside, others)
+    shown = _tracks(result, rank, recording_id, second, all_ranks_shown)
     key = f"timeline-{recording_id}-{rank.device if rank else 0}"
     with st.container(key="timeline_picture"):  # This key reserves the height until the component is drawn.
         component(
             key=key,
-            data=_data(result, rank, shown, telemetry, signal) | {"heat": overview.heat(result, shown) if others else []},
+            data=_data(result, rank, shown, telemetry, signal)
+            | {"heat": overview.heat(result, shown) if all_ranks_shown else []},
             on_place_change=lambda: _keep(key),
             on_note_change=lambda: _keep_note(key, result.manifest.id),
             on_drawn_change=lambda: st.session_state.update({DRAWN_KEY: True}),
@@ -130,12 +131,16 @@ def range_in_address(whole: TimelineSpan) -> TimelineSpan:
 
 
 def _tracks(
-    result: RunResult, rank: RankResult | None, recording_id: str, beside: SecondRun | None, others: bool
+    result: RunResult, rank: RankResult | None, recording_id: str, second: SecondRun | None, all_ranks_shown: bool
 ) -> list[dict[str, Any]]:
     """Return the track of the device, and the tracks of other ranks or of the other run below it."""
-    if rank is not None and beside is not None:
-        return tracks.pair(result, rank, beside)
-    return tracks.all_ranks(result, rank) if rank is not None and others else [tracks.device_track(result, rank, recording_id)]
+    if rank is not None and second is not None:
+        return tracks.pair(result, rank, second)
+    return (
+        tracks.all_ranks(result, rank)
+        if rank is not None and all_ranks_shown
+        else [tracks.device_track(result, rank, recording_id)]
+    )
 
 
 def _data(

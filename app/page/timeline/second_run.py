@@ -82,16 +82,16 @@ def _offered(result: RunResult, chosen: str) -> dict[str, Manifest]:
     }
 
 
-def sentence(rank: RankResult, beside: SecondRun) -> str:
+def sentence(rank: RankResult, second: SecondRun) -> str:
     """Say which lanes belong to which run, and which part of the other recording is outside the picture."""
     at = (
-        f"Both are aligned at the start of counted step {beside.step + 1}"
-        if beside.step is not None
+        f"Both are aligned at the start of counted step {second.step + 1}"
+        if second.step is not None
         else "The starts of both recordings are aligned"
     )
-    cut = -tracks.shift_ns(rank, beside)
-    whole = views.extent(beside.rank.recording_id)
+    cut = -tracks.shift_ns(rank, second)
+    whole = views.extent(second.rank.recording_id)
     before = (
         f"; the first {fmt.duration_ns(min(cut, whole.ns))} of B come before A's recording and are not shown" if cut > 0 else ""
     )
-    return f"{tracks.A} is this run, {tracks.B} is {beside.names[1]}. {at}{before}. The tables below are about {tracks.A}."
+    return f"{tracks.A} is this run, {tracks.B} is {second.names[1]}. {at}{before}. The tables below are about {tracks.A}."

@@ -61,10 +61,10 @@ def all_ranks(result: RunResult, chosen: RankResult) -> list[dict[str, Any]]:
     """
     clocks = {r.position: r.clock_offset_ns or 0 for r in result.communication.ranks} if result.communication else {}
     at = {id(r): views.extent(r.recording_id).start_ns - clocks.get(i, 0) for i, r in enumerate(result.ranks)}
-    others = sorted(
+    other_ranks = sorted(
         (rank for rank in result.ranks if rank is not chosen), key=lambda rank: -1 if rank.rank is None else rank.rank
     )
-    ranks = [chosen, *others][:MAX_TRACKS]
+    ranks = [chosen, *other_ranks][:MAX_TRACKS]
     return [
         {**_brief(device_track(result, rank, rank.recording_id), rank is chosen), "offset": at[id(rank)] - at[id(chosen)]}
         for rank in ranks
@@ -81,27 +81,27 @@ def _brief(track: dict[str, Any], chosen: bool) -> dict[str, Any]:
     return {**track, "lanes": [lane for lane in track["lanes"] if lane["source"] in ("gaps", "gpu")] + host}
 
 
-def pair(result: RunResult, rank: RankResult, beside: SecondRun) -> list[dict[str, Any]]:
+def pair(result: RunResult, rank: RankResult, second: SecondRun) -> list[dict[str, Any]]:
     """Return the track of a device, and below it the track of another run's device.
 
     Each track has lost time, streams and the main thread; the lanes name their run. ``offset`` shifts the other run's times so
     that the chosen step of both runs begins at the same place. ``ends`` is the shifted end of the other recording.
     """
-    offset = shift_ns(rank, beside)
+    offset = shift_ns(rank, second)
     of_a, of_b = (
         device_track(result, rank, rank.recording_id),
-        device_track(beside.result, beside.rank, beside.rank.recording_id),
+        device_track(second.result, second.rank, second.rank.recording_id),
     )
-    whole = views.extent(beside.rank.recording_id)
+    whole = views.extent(second.rank.recording_id)
     return [
-        {**of_a, "mark": A, "label": f"{A}: {beside.names[0]}", "lanes": _marked(A, of_a["lanes"])},
+        {**of_a, "mark": A, "label": f"{A}: {second.names[0]}", "lanes": _marked(A, of_a["lanes"])},
         {
             **of_b,
             "mark": B,
-            "label": f"{B}: {beside.names[1]}",
+            "label": f"{B}: {second.names[1]}",
             "offset": offset,
             "lanes": _marked(B, of_b["lanes"]),
-            "steps": steps(beside.rank, whole),
+            "steps": steps(second.rank, whole),
             "ends": whole.ns + offset,
         },
     ]
@@ -110,20 +110,20 @@ def pair(result: RunResult, rank: RankResult, beside: SecondRun) -> list[dict[st
 def _marked(mark: str, lanes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the device's lanes and the main thread's folded lanes, so that two runs fit on the page."""
     leading = next((lane["lane"] for lane in lanes if lane["source"] in HOST_LANES), None)
-    kept = [lane for lane in lanes if lane["source"] not in HOST_LANES or lane["lane"] == leading]
+    lanes_shown = [lane for lane in lanes if lane["source"] not in HOST_LANES or lane["lane"] == leading]
     return [
         {**lane, "label": f"{mark} · {HOST_LANES.get(lane['source'], lane['label'])}", "folded": lane["source"] in HOST_LANES}
-        for lane in kept
+        for lane in lanes_shown
     ]
 
 
-def shift_ns(rank: RankResult, beside: SecondRun) -> int:
+def shift_ns(rank: RankResult, second: SecondRun) -> int:
     """Return the shift in ns that is added to the other recording's times, which count from its own start."""
-    if beside.step is None:
+    if second.step is None:
         return 0
     begins = (
-        int(each.counted["start_ns"].iloc[beside.step]) - views.extent(each.recording_id).start_ns
-        for each in (rank, beside.rank)
+        int(rank_result.counted["start_ns"].iloc[second.step]) - views.extent(rank_result.recording_id).start_ns
+        for rank_result in (rank, second.rank)
     )
     here, there = begins
     return here - there
@@ -168,7 +168,7 @@ def _name(thread: int, threads: list[int], names: dict[int, str], backward: set[
         return "Backward"
     if backward and thread == threads[0]:
         return "Main"
-    called = [thread_name(names.get(each, f"thread {each}")) for each in threads]
+    called = [thread_name(names.get(thread_id, f"thread {thread_id}")) for thread_id in threads]
     name = called[threads.index(thread)]
     # Two processes of one program have the same name.
     return name if called.count(name) == 1 else f"{name} ({threads.index(thread) + 1})"

@@ -86,7 +86,7 @@ class StepAnswer:
             if part.lost:
                 name = self.label(part.owner, part.cause)
                 waits[name] = waits.get(name, 0.0) + part.ms
-        name = max(waits, key=lambda each: waits[each], default="")
+        name = max(waits, key=lambda name_of_wait: waits[name_of_wait], default="")
         rest_ms = self.waits_ms - waits.get(name, 0.0)
         if not name or waits[name] < MIN_MAIN_SHARE * self.waits_ms or rest_ms < MIN_REST_SHARE * self.step_ms:
             return ""

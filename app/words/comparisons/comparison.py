@@ -281,8 +281,8 @@ def main_part(comparison: Comparison) -> str | None:
     opposite = fmt.duration_ms(opposite_ms)
     if others_ms < MIN_MENTIONED_SHARE * abs(change):
         return f"{label} {changed} by {amount}, and the other parts {changed_back} by {opposite}."
-    others = f"other parts {changed} by {fmt.duration_ms(others_ms)}"
-    return f"{label} {changed} by {amount}, {others}, and the rest {changed_back} by {opposite}."
+    other_parts = f"other parts {changed} by {fmt.duration_ms(others_ms)}"
+    return f"{label} {changed} by {amount}, {other_parts}, and the rest {changed_back} by {opposite}."
 
 
 def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
@@ -296,5 +296,7 @@ def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
         # These losses exist in A too, where another change came first.
         "Large enough to matter in B": [finding for finding in comparison.findings_new if finding not in grown],
     }
-    costly = {heading: [each for each in group if each.claims != "caution"] for heading, group in groups.items()}
+    costly = {
+        heading: [new_finding for new_finding in group if new_finding.claims != "caution"] for heading, group in groups.items()
+    }
     return [(heading, group) for heading, group in costly.items() if group]

@@ -52,7 +52,9 @@ def why_longer(comparison: Comparison) -> str | None:
         return None
     label = colour_of(part.owner, part.cause).label
     reason = USUAL_REASONS.get(part.cause or part.owner, "")
-    if finding := next((each for each in comparison.findings_new if part.cause in each.explains.causes), None):
+    if finding := next(
+        (new_finding for new_finding in comparison.findings_new if part.cause in new_finding.explains.causes), None
+    ):
         reason = f"{finding.title}. {finding.fix}"
     amount = fmt.signed(fmt.duration_ms(float(part.change_ms)), 1.0)
     return f"Most of the change is {label}, {amount} per step{': ' + reason if reason else '.'}"

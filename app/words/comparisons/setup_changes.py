@@ -99,7 +99,7 @@ def _effect_in_words(effect: Effect, comparison: Comparison) -> str:
         return ""
     is_argument = effect.differences[0].argument
     # Arguments do not count, because the effect of an argument shows in the other differences.
-    is_alone = [each for each in comparison.effects if not each.differences[0].argument] == [effect]
+    is_alone = [other_effect for other_effect in comparison.effects if not other_effect.differences[0].argument] == [effect]
     if effect.share is None or (is_alone and effect.share < MIN_PART_SHARE):
         if len(comparison.effects) > 1 or is_argument:  # An argument may have nothing to do with the change.
             return ""
@@ -182,8 +182,8 @@ def _wrong_part(comparison: Comparison, prediction: Prediction) -> str | None:
         for row in effect.parts
     }
     parts = comparison.waterfall_run
-    others = [row for row in parts if (row.owner, row.cause) not in affected and row.change_ms * error_ms > 0]
-    largest = max(others, key=lambda row: abs(row.change_ms), default=None)
+    unpredicted = [row for row in parts if (row.owner, row.cause) not in affected and row.change_ms * error_ms > 0]
+    largest = max(unpredicted, key=lambda row: abs(row.change_ms), default=None)
     if largest is not None and abs(largest.change_ms) >= MIN_EXPLAINED_SHARE * abs(error_ms):
         return f"The prediction does not change {_from_to(largest)}."
     remaining = [row for row in parts if (row.owner, row.cause) in affected and row.ms_b]

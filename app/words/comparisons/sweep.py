@@ -44,7 +44,7 @@ def columns(sweep: Sweep) -> dict[str, str]:
         "mfu": "MFU, %",
     }
     empty = set() if sweep.predicted else {"predicted", "low", "high"}
-    empty |= set() if any(each.memory_bytes for each in sweep.predicted) else {"predicted_gib"}
+    empty |= set() if any(prediction.memory_bytes for prediction in sweep.predicted) else {"predicted_gib"}
     empty |= set() if any(point.accumulated for point in sweep.points) else {"accumulated"}
     return {key: heading for key, heading in headings.items() if key not in empty}
 
@@ -59,7 +59,7 @@ def rows(sweep: Sweep) -> pd.DataFrame:
 
     Utilization is NVML's if there is telemetry, else the profile's busy share.
     """
-    predicted = {each.number: each for each in sweep.predicted}
+    predicted = {prediction.number: prediction for prediction in sweep.predicted}
     table = []
     for i, point in enumerate(sweep.points):
         measured, memory = point.reading("nvml_gpu_util_mean").value, point.reading("peak_memory_bytes").value
@@ -79,14 +79,14 @@ def rows(sweep: Sweep) -> pd.DataFrame:
                 **_prediction(predicted.pop(point.number, None) if point.number else None),
             }
         )
-    for each in predicted.values():
+    for prediction in predicted.values():
         row: dict[str, str | float | None] = {
-            "value": f"{each.number:g}",
+            "value": f"{prediction.number:g}",
             "run": "",
             "note": "predicted only",
-            "order": each.number,
+            "order": prediction.number,
         }
-        table.append({**row, **_prediction(each)})
+        table.append({**row, **_prediction(prediction)})
     frame = pd.DataFrame(table, columns=[*_ALL, "order"])
     if predicted:
         frame = frame.sort_values("order", kind="stable", ignore_index=True)
@@ -118,7 +118,7 @@ def sentence(sweep: Sweep) -> str:
     """Return which value to choose, why, and the source of the predictions."""
     base = sweep.predicted[0].base if sweep.predicted else None
     source = f" Predictions are made from the trace of the run with {base:g}." if base is not None else ""
-    limit = HOST_LIMITS if any(each.host_limits for each in sweep.predicted) else ""
+    limit = HOST_LIMITS if any(prediction.host_limits for prediction in sweep.predicted) else ""
     return fmt.spaced(f"{sweep.why}{source}{limit}")
 
 

@@ -47,7 +47,7 @@ class RemoteExecution:
         except ValueError:
             return f"{program} cannot be asked for its version ({trouble or 'no answer'})"
         if tuple(version) < MIN_VERSION:
-            least, own = (".".join(map(str, each)) for each in (MIN_VERSION, version))
+            least, own = (".".join(map(str, numbers)) for numbers in (MIN_VERSION, version))
             return f"process {target.pid} runs Python {own}, but only Python {least} or newer accepts code from another process"
         return None if has_it else f"{program} was built without remote execution (--without-remote-debug)"
 

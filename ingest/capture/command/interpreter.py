@@ -44,9 +44,9 @@ def command_with_python(command: Sequence[str]) -> tuple[list[str], str | None]:
     own_folder = Path(sys.executable).parent
     on_path = list(_pythons_on_path())
     first_on_path = next(iter(on_path), sys.executable)
-    others = [python for python in on_path if Path(python).parent != own_folder]
+    other_pythons = [python for python in on_path if Path(python).parent != own_folder]
     suitable = (
-        python for modules in (needed, needed[:1]) for python in (sys.executable, *others) if can_import(python, modules)
+        python for modules in (needed, needed[:1]) for python in (sys.executable, *other_pythons) if can_import(python, modules)
     )
     python = next(suitable, first_on_path)
     if python in (first_on_path, sys.executable):

@@ -94,14 +94,14 @@ class OperatorArguments:
         if len(self._rare) > MAX_RARE_NAMES:
             return self._general_columns(events, calls)
         rare = np.isin(names, list(self._rare))
-        usual = self._usual_columns(list(compress(events, (~rare).tolist())) if rare.any() else events)
-        if usual is None:
+        usual_columns = self._usual_columns(list(compress(events, (~rare).tolist())) if rare.any() else events)
+        if usual_columns is None:
             self._rare.update(name for name, event in zip(names.tolist(), events, strict=True) if not self._is_usual(event))
             return self._general_columns(events, calls)
         if not rare.any():
-            return usual
+            return usual_columns
         further = self._general_columns(list(compress(events, rare.tolist())), calls)
-        return {key: _merge(rare, further[key], values) for key, values in usual.items()}
+        return {key: _merge(rare, further[key], values) for key, values in usual_columns.items()}
 
     def _usual_columns(self, events: list[Event]) -> Columns | None:
         """Return the columns; None if an event has other than the usual arguments in Kineto's order."""
@@ -130,8 +130,8 @@ class OperatorArguments:
 
         Raises one of DECODE_ERRORS.
         """
-        first, *others = text.split(INPUTS_BEGIN)
-        parts = [other.partition(AFTER_INPUTS) for other in others]
+        first, *other_texts = text.split(INPUTS_BEGIN)
+        parts = [other.partition(AFTER_INPUTS) for other in other_texts]
         signatures = [self._inputs[inputs] for inputs, _, _ in parts]
         return signatures, INPUTS_REMOVED.join([first, *[rest for _, _, rest in parts]])
 
@@ -191,9 +191,9 @@ def _ids(args: Sequence[OpArgs]) -> Columns:
     }
 
 
-def _merge(rare: NDArray[np.bool_], further: NDArray[np.generic], usual: NDArray[np.generic]) -> NDArray[np.generic]:
-    result = np.empty(len(rare), usual.dtype)
-    result[rare], result[~rare] = further, usual
+def _merge(rare: NDArray[np.bool_], further: NDArray[np.generic], usual_values: NDArray[np.generic]) -> NDArray[np.generic]:
+    result = np.empty(len(rare), usual_values.dtype)
+    result[rare], result[~rare] = further, usual_values
     return result
 
 

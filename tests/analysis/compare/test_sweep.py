@@ -77,7 +77,7 @@ def test_several_differing_settings_need_a_choice():
     with pytest.raises(UsageError, match="batch_size, workers"):
         sweep(runs)
     found = sweep(runs, "workers")
-    assert (found.setting, found.others) == ("workers", ("batch_size",))
+    assert (found.setting, found.other_settings) == ("workers", ("batch_size",))
 
 
 def test_runs_without_a_setting_are_refused_with_a_sentence():
@@ -284,10 +284,10 @@ def test_trials_make_a_batch_sweep_only_if_batches_differ_or_there_is_one_run():
     )
     other = replace(other, manifest=msgspec.structs.replace(other.manifest, id="b" * 16))
     arranged = sweep([one, other])
-    assert (arranged.setting, arranged.others) == ("workers", ()), "both have the batch size in common"
+    assert (arranged.setting, arranged.other_settings) == ("workers", ()), "both have the batch size in common"
     larger = batch_run(64, 31.0, workers="4")
     arranged = sweep([one, larger])  # One of the two has trials.
-    assert (arranged.setting, arranged.others) == ("batch_size", ("workers",))
+    assert (arranged.setting, arranged.other_settings) == ("batch_size", ("workers",))
     with pytest.raises(UsageError, match="batch_size, workers"):
         sweep([batch_run(8, 10.0, workers="2"), larger])
     alone = tried_run(settings={"batch_size": "32", "workers": "2"})

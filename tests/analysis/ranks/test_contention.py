@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sawtooth.analysis.ranks.contention import Kernels, held_ms, shortest_quiet_ns, slowed_by_waits
+from sawtooth.analysis.ranks.contention import Kernels, interrupted_ms, shortest_quiet_ns, slowed_by_waits
 
 MATMUL, ADD, UNSEEN = ("matmul", "8"), ("add", "1"), ("scan", "2")
 
@@ -64,10 +64,10 @@ def test_single_kernels_that_take_milliseconds_longer_were_delayed(took_ns: list
     shared = kernels({MATMUL: 100_000.0}, *[(MATMUL, i * 10**7, ns) for i, ns in enumerate(took_ns)])
     own = kernels({MATMUL: 100_000.0}, (MATMUL, 0, 100_000))
     shared.ops.loc[1, "step"] = 2
-    assert held_ms(shared, np.array([1, 2], np.int32), shortest_quiet_ns([shared, own])) == pytest.approx(expected)
+    assert interrupted_ms(shared, np.array([1, 2], np.int32), shortest_quiet_ns([shared, own])) == pytest.approx(expected)
 
 
 def test_gpu_with_longer_kernels_is_slow_and_not_interrupted() -> None:
     slow = kernels({MATMUL: 1_400_000.0}, (MATMUL, 0, 1_400_000))
     own = kernels({MATMUL: 1_000_000.0}, (MATMUL, 0, 1_000_000))
-    assert held_ms(slow, np.array([1], np.int32), shortest_quiet_ns([slow, own])) == 0.0
+    assert interrupted_ms(slow, np.array([1], np.int32), shortest_quiet_ns([slow, own])) == 0.0

@@ -49,7 +49,7 @@ def test_longest_loop_is_chosen_without_a_profile() -> None:
 def test_two_optimizers_at_one_line_are_distinguished() -> None:
     """Layers that are trained one after the other share the line, not the optimizer."""
     training = Training().run(30, 50, MAIN).run(5, 90, MAIN, phase="profile").run(100, 10, MAIN, optimizer=1)
-    assert choose_loop(training.rows).others.replace("\xa0", " ") == (
+    assert choose_loop(training.rows).about_others.replace("\xa0", " ") == (
         "The report is about the loop of one optimizer that steps at train.py:12. "
         "Another optimizer made 100 steps of 10 ms after it at the same line."
     )

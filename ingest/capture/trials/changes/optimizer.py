@@ -46,7 +46,7 @@ def _patch_class(kind: type, state: TrialState) -> None:
     def after(optimizer: Any, arguments: dict[str, Any]) -> None:
         if type(optimizer) is not kind and type(optimizer).__init__ is not kind.__init__:  # type: ignore[misc]
             return  # The patched constructor of the subclass notes the optimizer.
-        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         group = optimizer.param_groups[0]
         state.notes.note_seen(
             "optimizer",

@@ -43,9 +43,9 @@ def test_a_near_miss_is_the_firing_case_with_one_condition_changed(rule: Rule, m
     just beyond.
     """
     case = CASES[rule.slug]
-    with context_of(case.fires[0]) as context:
+    with context_of(case.with_finding[0]) as context:
         evidence = [one for one in rule.measure(context) if judgement_of(rule, one, context.step) is not None]
-        assert evidence, f"{rule.slug} is quiet on {case.fires[0]}"
+        assert evidence, f"{rule.slug} is quiet on {case.with_finding[0]}"
         if rule.slug in MADE_ELSEWHERE:
             return
         if case.condition is None:
@@ -83,7 +83,7 @@ def test_suggested_code_never_makes_a_loader_with_batch_size_one(rule: Rule) -> 
     assert all("…" in call or "batch" in call for call in calls), calls  # PyTorch's own default is a batch of 1
 
 
-@pytest.mark.parametrize(("slug", "name"), [(slug, name) for slug, case in CASES.items() for name in case.leads])
+@pytest.mark.parametrize(("slug", "name"), [(slug, name) for slug, case in CASES.items() for name in case.first])
 def test_the_first_finding_names_the_planted_problem(slug: str, name: str) -> None:
     first = result_of(name).findings[0]
     assert first.rule == slug

@@ -25,17 +25,17 @@ every_rule = pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.
 def test_a_rule_fires_only_on_its_own_cases(rule: Rule, snapshot: SnapshotAssertion) -> None:
     assert rule.slug in CASES, f"{rule.slug} has no row in {Path(__file__).with_name('cases.py').name}"
     case = CASES[rule.slug]
-    assert case.fires, f"{rule.slug} has no recording or hand-made trace that it fires on"
-    assert case.quiet, f"{rule.slug} has no near miss"
-    assert messages(rule, case.fires[:1]) == snapshot
-    check_quiet(rule, case.quiet[:1])
+    assert case.with_finding, f"{rule.slug} has no recording or hand-made trace that it fires on"
+    assert case.without, f"{rule.slug} has no near miss"
+    assert messages(rule, case.with_finding[:1]) == snapshot
+    check_quiet(rule, case.without[:1])
 
 
 @pytest.mark.slow
 @every_rule
 def test_a_rule_fires_on_all_its_cases(rule: Rule, snapshot: SnapshotAssertion) -> None:
-    assert messages(rule, CASES[rule.slug].fires[1:]) == snapshot
-    check_quiet(rule, CASES[rule.slug].quiet[1:])
+    assert messages(rule, CASES[rule.slug].with_finding[1:]) == snapshot
+    check_quiet(rule, CASES[rule.slug].without[1:])
 
 
 def check_whole(found: Finding) -> None:
