@@ -181,8 +181,8 @@ def _bug(error: Exception) -> str:
     if os.environ.get(TRACEBACK):
         return "".join(traceback.format_exception(error))
     last = traceback.extract_tb(error.__traceback__)[-1]
-    where = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
-    return f"This is a bug in Sawtooth ({where}); please report it. {TRACEBACK}=1 prints the details."
+    place = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}"
+    return f"This is a bug in Sawtooth ({place}); please report it. {TRACEBACK}=1 prints the details."
 
 
 if __name__ == "__main__":

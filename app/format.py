@@ -121,8 +121,8 @@ def shown_share(value: float | None) -> float | None:
 
 def bytes_(value: float) -> str:
     """Return bytes in decimal units, as disks and vendors use them: 840 B, 12.3 kB, 1.24 GB."""
-    whole = value == round(value) and abs(value) < 1000
-    return f"{value:.0f}\u00a0B" if whole else _scale(value, "B", ("", "k", "M", "G", "T", "P"))
+    is_integer = value == round(value) and abs(value) < 1000
+    return f"{value:.0f}\u00a0B" if is_integer else _scale(value, "B", ("", "k", "M", "G", "T", "P"))
 
 
 def memory(value: float) -> str:

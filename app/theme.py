@@ -155,7 +155,7 @@ def ink_on(colour: str) -> str:
     return "#000000" if luminance(colour) > MIDDLE_LUMINANCE else "#FFFFFF"
 
 
-def mix(one: str, other: str, share: float) -> str:
-    """Return the colour at ``share`` (0 to 1) of the way from hex colour ``one`` to ``other``."""
-    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (one, other)]
+def mix(start: str, end: str, share: float) -> str:
+    """Return the colour at ``share`` (0 to 1) of the way from hex colour ``start`` to ``end``."""
+    ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in (start, end)]
     return "#" + "".join(f"{round(a + (b - a) * share):02X}" for a, b in zip(*ends, strict=True))

@@ -19,8 +19,8 @@ class BackgroundWriter:
 
     def store_next(self, store: Callable[..., Any], *arguments: Any) -> None:
         """Store a table after everything submitted before; raise the error of a table that failed."""
-        for done in [job for job in self._stored if job.done()]:
-            done.result()
+        for finished in [job for job in self._stored if job.done()]:
+            finished.result()
         self._stored.append(self._thread.submit(store, *arguments))
 
     def keep_up(self) -> None:

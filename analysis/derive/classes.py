@@ -86,14 +86,14 @@ class AllClasses:
         self._names: list[NDArray[np.int32]] = []
         self._owners: list[NDArray[np.int8]] = []
 
-    def add(self, classes: Classes, names: NDArray[np.int32], own: NDArray[np.bool_]) -> None:
-        """Add the operations of ``classes`` that ``own`` marks.
+    def add(self, classes: Classes, names: NDArray[np.int32], is_counted: NDArray[np.bool_]) -> None:
+        """Add the operations of ``classes`` that ``is_counted`` marks.
 
         ``names`` are the name ids of the operations.
         """
         self._tables.append(classes.table)
-        self._names.append(names[own])
-        self._owners.append(classes.owner[own])
+        self._names.append(names[is_counted])
+        self._owners.append(classes.owner[is_counted])
 
     def table(self) -> pd.DataFrame:
         """Return ``Classes.table`` of all parts."""

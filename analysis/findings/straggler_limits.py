@@ -109,15 +109,15 @@ def _own_finding(findings: Sequence[Finding], late: Finding, causes: frozenset[s
     return largest if largest is not late else None
 
 
-def _merged_finding(own: Finding, late: Finding) -> Finding:
+def _merged_finding(own_finding: Finding, late: Finding) -> Finding:
     """Return one finding for the late rank's own finding and the finding on its delay."""
-    limited = _limited_finding(own, late)
+    limited = _limited_finding(own_finding, late)
     return replace(
         limited,
-        title=f"{own.title}; {OTHERS_WAIT}",
+        title=f"{own_finding.title}; {OTHERS_WAIT}",
         severity=min(limited.severity, late.severity, key=SEVERITIES.index),
-        explains=replace(own.explains, topics=own.explains.topics | late.explains.topics),
-        evidence=(*own.evidence, *late.evidence),
+        explains=replace(own_finding.explains, topics=own_finding.explains.topics | late.explains.topics),
+        evidence=(*own_finding.evidence, *late.evidence),
         prediction_note=" ".join(filter(None, (limited.prediction_note, f"{late.title}."))),
     )
 

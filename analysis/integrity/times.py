@@ -74,8 +74,8 @@ def checks(recording: Recording, device: int) -> Iterator[FailedCheck]:
     elif late_count:
         statement = f"{late_count:,} GPU operations begin up to {in_words(latest_ns / 1e6)} after the call that waited for them had returned"
         yield _disagree(late_count, statement)
-    shortest, longest, events, least = recording.rows(_HOST)[0]
-    if (events >= MIN_HOST_EVENTS and shortest > SLOWEST_NS) or (events >= MIN_EVENTS and least > SLOWEST_NS):
+    shortest, longest, events, first_start = recording.rows(_HOST)[0]
+    if (events >= MIN_HOST_EVENTS and shortest > SLOWEST_NS) or (events >= MIN_EVENTS and first_start > SLOWEST_NS):
         sentence = f"Nine of ten operators and calls take more than {in_words(shortest / 1e6)}. {SHORT_EVENTS}"
         headline = f"The times are impossibly long. {WRONG_UNIT}"
         yield FailedCheck("times_too_long", events, sentence, UNITS, headline, "error", EVIDENCE, WITHHELD)

@@ -237,8 +237,8 @@ def whole_bursts(ns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     waits = longer_than_mean(ns, 1.0)
     if len(waits) <= MIN_PAUSES or ns[waits].mean() < WAIT_RATIO * ns.mean():
         return ns
-    whole = ns[waits[0] + 1 : waits[-1] + 1]
-    return whole if len(whole) >= len(ns) / 2 else ns
+    complete = ns[waits[0] + 1 : waits[-1] + 1]
+    return complete if len(complete) >= len(ns) / 2 else ns
 
 
 def longer_than_mean(ns: npt.NDArray[np.float64], factor: float) -> npt.NDArray[np.intp]:

@@ -126,9 +126,9 @@ def _around_backward(recording: Recording, device: int, kernels: pd.DataFrame) -
         .merge(passes.astype({"step": "Int64"}), on="step", how="left")
         .set_index(kernels.index)
     )
-    known = of_step["start_ns"].notna() & kernels["launch_ns"].notna()
+    has_times = of_step["start_ns"].notna() & kernels["launch_ns"].notna()
     early, late = kernels["launch_ns"] < of_step["start_ns"], kernels["launch_ns"] > of_step["end_ns"]
-    return early.astype(object).where(known, None), late.astype(object).where(known, None)
+    return early.astype(object).where(has_times, None), late.astype(object).where(has_times, None)
 
 
 def _point_to_point(recording: Recording, kernels: pd.DataFrame) -> None:

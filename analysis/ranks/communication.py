@@ -167,8 +167,8 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
     for (name, dtype, group, size, members), rows_of_kind in kinds:
         collectives = rows_of_kind.drop_duplicates("collective")
         transfer_ns = float(collectives["shortest_ns"].median())
-        known = pd.notna(size) and size > 0 and transfer_ns > 0
-        algorithm = float(size) / transfer_ns if known else None
+        has_size = pd.notna(size) and size > 0 and transfer_ns > 0
+        algorithm = float(size) / transfer_ns if has_size else None
         factor = BUS_FACTORS.get(str(name)) if pd.notna(members) and members > 1 else None
         table.append(
             {

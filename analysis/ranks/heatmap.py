@@ -117,15 +117,17 @@ def pooled_heat(heat: pd.DataFrame, level: Level = "rank", max_rows: int | None 
     steps. Times are the maximum over the ranks in the row, so that a slow rank stays visible. ``rank`` is the row's first rank.
     Ranks without a known host or stage are left out.
     """
-    known = heat.dropna(subset=[level])
-    names = list(dict.fromkeys(known[level]))
+    with_level = heat.dropna(subset=[level])
+    names = list(dict.fromkeys(with_level[level]))
     if max_rows is None:
-        max_rows = min(MAX_ROWS, max(MAX_CELLS // max(known["step"].nunique(), 1), MIN_ROW_LIMIT))
+        max_rows = min(MAX_ROWS, max(MAX_CELLS // max(with_level["step"].nunique(), 1), MIN_ROW_LIMIT))
     ranks_per_row = -(-len(names) // max_rows) if names else 1
     row_of = {name: i // ranks_per_row for i, name in enumerate(names)}
     labels = [_label(level, names[i : i + ranks_per_row]) for i in range(0, len(names), ranks_per_row)]
-    order = {step: i for i, step in enumerate(dict.fromkeys(known["step"]))}
-    keyed = known.assign(row=known[level].map(row_of).astype("int64"), column=known["step"].map(order).astype("int64"))
+    order = {step: i for i, step in enumerate(dict.fromkeys(with_level["step"]))}
+    keyed = with_level.assign(
+        row=with_level[level].map(row_of).astype("int64"), column=with_level["step"].map(order).astype("int64")
+    )
     table = keyed.groupby(["row", "column"], as_index=False).agg(
         step=("step", "first"), own_ms=("own_ms", "max"), wait_ms=("wait_ms", "max"), rank=("rank", "first")
     )

@@ -130,7 +130,7 @@ def _levels(position: I64, collective: I64) -> I64:
     _, meeting, members = np.unique(collective, return_inverse=True, return_counts=True)
     level = np.full(len(position), -1, np.int64)
     at, now = begin.copy(), 0
-    done = np.zeros(len(members), bool)
+    is_done = np.zeros(len(members), bool)
     while (unfinished := at < stop).any():
         current = meeting[at[unfinished]]
         present = np.bincount(current, minlength=len(members))
@@ -140,10 +140,10 @@ def _levels(position: I64, collective: I64) -> I64:
             ready[first] = True
             participants = np.flatnonzero((meeting == first) & (level < 0))
             level[participants] = now  # All members get this level, although some ranks reach the collective later.
-        done |= ready
+        is_done |= ready
         at[unfinished] += ready[current]
         level[at[unfinished][ready[current]] - 1] = now
-        while (passed := (at < stop) & done[meeting[np.minimum(at, len(meeting) - 1)]]).any():
+        while (passed := (at < stop) & is_done[meeting[np.minimum(at, len(meeting) - 1)]]).any():
             at[passed] += 1
         now += 1
     return level

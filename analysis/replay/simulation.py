@@ -243,11 +243,11 @@ def _beginnings(problem: ReplayProblem, run: Replayed, device: int) -> I64:
     on_device = np.array([d == device for d, _ in problem.streams], dtype=bool)
     ops = problem.ops
     in_step = (ops.step >= 0) & (ops.node >= 0) & on_device[ops.stream]
-    never = np.iinfo(np.int64).max
-    first = np.full(len(problem.steps), never, dtype=np.int64)
+    latest = np.iinfo(np.int64).max
+    first = np.full(len(problem.steps), latest, dtype=np.int64)
     np.minimum.at(first, np.searchsorted(problem.steps, ops.step[in_step]), run.host_start[ops.node[in_step]])
     earlier = run.op_end[(ops.node < 0) & on_device[ops.stream]].max(initial=NEVER)
-    return np.where(first < never, np.maximum(first, earlier), NEVER)
+    return np.where(first < latest, np.maximum(first, earlier), NEVER)
 
 
 def step_times(problem: ReplayProblem, run: Replayed, device: int, counted: I32) -> I64:

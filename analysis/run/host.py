@@ -130,7 +130,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEviden
     inline = recording.named(LOADS_INLINE)
     names = {row[0]: row[1] or f"thread {row[2]}" for row in recording.rows("SELECT thread_id, name, tid FROM threads")}
     rounds = _rounds(work, marks) if user_ms is None else None
-    known = HostWork(
+    known_work = HostWork(
         steps=len(work["step_ns"]),
         step=_with_unmarked(_step(work["step_ns"], work.get("first_ns"), user_ms, marks, rounds), work.get("unmarked", 0)),
         loading_ms=work["loading_ns"] / 1e6,
@@ -145,7 +145,7 @@ def host_work(recording: Recording, user_ms: float | None, marks: StepTimeEviden
         collective=work.get("collective", ""),
         round=rounds,
     )
-    return _in_the_run(known, marks) if marks is not None and user_ms is None else known
+    return _in_the_run(known_work, marks) if marks is not None and user_ms is None else known_work
 
 
 def _in_the_run(work: HostWork, marks: StepTimeEvidence) -> HostWork:

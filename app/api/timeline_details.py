@@ -115,12 +115,12 @@ def _parts_of_view(contents: tables.SpanDetails, names: Mapping[str, str], lengt
         return []
     works = [(owner, None, ns / 1e6) for owner, ns in contents.owners if owner not in LOST_OWNERS]
     rest_ms = length_ns / 1e6 - sum(ns for _, ns in contents.owners) / 1e6
-    rest = [
+    other_parts = [
         _part(colour, colour.label, ms)
         for colour, ms in ((UNCOUNTED, facts.uncounted_ms), (OUTSIDE, rest_ms))
         if ms * 1e6 >= MIN_REST_SHARE * length_ns
     ]
-    parts = sorted([*_by_label([*works, *facts.lost], names), *rest], key=lambda part: -part["ms"])
+    parts = sorted([*_by_label([*works, *facts.lost], names), *other_parts], key=lambda part: -part["ms"])
     small = [part for part in parts if part["ms"] * 1e6 < MIN_PART_SHARE * length_ns]
     if len(small) < 2:
         return parts

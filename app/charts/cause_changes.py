@@ -44,15 +44,17 @@ def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges |
     if not largest:
         return None
     largest_bars = [bar for bar in by_size[:MAX_BARS] if abs(bar.change_ms) >= MIN_BAR_SHARE * largest]
-    rest = sum(bar.change_ms for bar in by_size[len(largest_bars) :])
+    other_change = sum(bar.change_ms for bar in by_size[len(largest_bars) :])
     rows = [(bar.named, bar.change_ms, colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN) for bar in largest_bars]
-    rows += [("everything else", rest, UNKNOWN)] if len(by_size) > len(largest_bars) and abs(rest) > 1e-9 else []
+    rows += (
+        [("everything else", other_change, UNKNOWN)] if len(by_size) > len(largest_bars) and abs(other_change) > 1e-9 else []
+    )
     low, high = (end(0.0, *(ms for _, ms, _ in rows)) for end in (min, max))
-    whole = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars))
+    longest_ms = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars))
     drawn = tuple(
         CauseChange(
             name,
-            signed_ms(whole, ms),
+            signed_ms(longest_ms, ms),
             f"{(min(ms, 0.0) - low) / (high - low):.2%}",
             f"{abs(ms) / (high - low):.2%}",
             colour.on(dark),
@@ -60,7 +62,7 @@ def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges |
         )
         for name, ms, colour in rows
     )
-    return CauseChanges(drawn, f"{-low / (high - low):.2%}", signed_ms(whole, sum(bar.change_ms for bar in bars)))
+    return CauseChanges(drawn, f"{-low / (high - low):.2%}", signed_ms(longest_ms, sum(bar.change_ms for bar in bars)))
 
 
 def signed_ms(whole_ms: float, change_ms: float) -> str:

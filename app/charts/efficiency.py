@@ -71,8 +71,8 @@ def bars(parts: Sequence[PeakPart], causes: Mapping[PartKey, Colour], *, dark: b
 
 
 def _colour(key: PartKey) -> Colour:
-    own = {"peak": ACCENT, "rest": UNKNOWN, "other_kernels": OWNERS["other_compute"]}
-    return own.get(key) or OWNERS.get(key, OWNERS[AVOIDABLE])
+    colours = {"peak": ACCENT, "rest": UNKNOWN, "other_kernels": OWNERS["other_compute"]}
+    return colours.get(key) or OWNERS.get(key, OWNERS[AVOIDABLE])
 
 
 def table(parts: Sequence[PeakPart]) -> pd.DataFrame:

@@ -98,7 +98,7 @@ def _names_with_room(rows: pd.DataFrame, top: float) -> tuple[list[str], list[st
     """
     dots = {run: (busy, mfu / top) for run, busy, mfu in zip(rows.index, rows["busy"], rows["mfu"], strict=True)}
     names, positions = dict.fromkeys(rows.index, ""), dict.fromkeys(rows.index, next(iter(POSITIONS)))
-    taken: list[tuple[float, float, float, float]] = []  # Left, right, low and high end of the names so far.
+    occupied: list[tuple[float, float, float, float]] = []  # Left, right, low and high end of the names so far.
     for run in rows.sort_values("busy").index:
         name, (x, y) = fmt.plain(str(rows.loc[run, "run"]), 24), dots[run]
         half = LETTER_WIDTH * len(name) / 2
@@ -111,8 +111,8 @@ def _names_with_room(rows: pd.DataFrame, top: float) -> tuple[list[str], list[st
                 for other, (a, b) in dots.items()
                 if other != run
             )
-            if not (outside or covers) and all(box[1] < a or b < box[0] or box[3] < c or d < box[2] for a, b, c, d in taken):
-                taken.append(box)
+            if not (outside or covers) and all(box[1] < a or b < box[0] or box[3] < c or d < box[2] for a, b, c, d in occupied):
+                occupied.append(box)
                 names[run], positions[run] = name, position
                 break
     return list(names.values()), list(positions.values())

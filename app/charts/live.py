@@ -57,10 +57,10 @@ def picture(
     ``gpus`` are all GPUs at a glance and ``tiles`` are the numbers of this GPU, both over the last ``recent_s`` seconds.
     """
     first = [column for column in TOP_PANEL_COLUMNS if column != BESIDE_ACTIVITY or "gr_active_pct" not in lines]
-    rest = [(panel, [c for c in columns_of(key) if c not in first]) for key, panel in PANELS.items()]
+    other_panels = [(panel, [c for c in columns_of(key) if c not in first]) for key, panel in PANELS.items()]
     panels = []
-    for panel, those in [(AT_WORK, first), *rest]:
-        lines_drawn = [_line(column, lines[column], now.get(column, ""), panel, dark) for column in those if column in lines]
+    for panel, columns in [(AT_WORK, first), *other_panels]:
+        lines_drawn = [_line(column, lines[column], now.get(column, ""), panel, dark) for column in columns if column in lines]
         if lines_drawn:
             period = period_s if panel is AT_WORK else None
             panels.append({"heading": panel.heading, "top": panel.top, "lines": lines_drawn, "period": period})
@@ -80,8 +80,8 @@ def colour_of_line(column: str, dark: bool) -> str:
 
 def points_of(line: Line, divisor: float = 1.0) -> list[float | None]:
     """Return a line's points as alternating x and y, rounded to be short; y is None in a telemetry gap."""
-    both = np.stack([line[0], line[1] / divisor], axis=1)
-    return [float(f"{value:.4g}") if value == value else None for value in both.ravel().tolist()]
+    points = np.stack([line[0], line[1] / divisor], axis=1)
+    return [float(f"{value:.4g}") if value == value else None for value in points.ravel().tolist()]
 
 
 def _line(column: str, line: Line, now: str, panel: Panel, dark: bool) -> dict[str, Any]:

@@ -79,10 +79,12 @@ def holders(rows: pd.DataFrame, *, dark: bool) -> list[BarSegment]:
         label = f"{i + 1}  {name} {size}" if row["share"] >= LETTER_SHARE * (len(name) + len(size) + MARGIN_LETTERS) else place
         hint, colour = f"{name}: {size}, {fmt.share(row['share'])}", (USED, PALER)[i % 2].on(dark)
         pieces.append(BarSegment(hint, label, 1000 * row["share"], colour, "", number=place))
-    rest = float(rows["share"].iloc[MAX_DRAWN_PARTS:].sum())
-    if rest > 0:
+    other_share = float(rows["share"].iloc[MAX_DRAWN_PARTS:].sum())
+    if other_share > 0:
         pieces.append(
-            BarSegment(f"{len(rows) - MAX_DRAWN_PARTS} others: {fmt.share(rest)}", "", 1000 * rest, MUTED.on(dark), "")
+            BarSegment(
+                f"{len(rows) - MAX_DRAWN_PARTS} others: {fmt.share(other_share)}", "", 1000 * other_share, MUTED.on(dark), ""
+            )
         )
     return pieces
 

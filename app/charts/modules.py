@@ -22,8 +22,8 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
     ``rows`` come from ``module_changes``.
     """
     placed = rows[rows["module"].notna() | (rows["parent"].isna() & (rows["ms_a"] > 0))]
-    whole = float(placed.loc[placed["parent"].isna(), "ms_a"].sum())
-    placed = placed[placed["ms_a"] >= MIN_DRAWN_SHARE * whole].nlargest(MAX_MODULES, "ms_a")
+    total_ms = float(placed.loc[placed["parent"].isna(), "ms_a"].sum())
+    placed = placed[placed["ms_a"] >= MIN_DRAWN_SHARE * total_ms].nlargest(MAX_MODULES, "ms_a")
     placed_keys = {_key(module) for module in placed["module"]}
     placed = placed[[pd.isna(parent) or _key(parent) in placed_keys for parent in placed["parent"]]]
     changes = [float(b - a) for a, b in zip(placed["ms_a"], placed["ms_b"], strict=True)]
@@ -39,10 +39,10 @@ def difference(rows: pd.DataFrame, title: str, *, dark: bool) -> Chart:
             ids=[ROOT, *(_key(module) for module in placed["module"])],
             parents=["", *(ROOT if pd.isna(parent) else _key(parent) for parent in placed["parent"])],
             labels=[
-                f"A's step: {fmt.duration_ms(whole)} of GPU work",
+                f"A's step: {fmt.duration_ms(total_ms)} of GPU work",
                 *(f"{fmt.plain(str(n), 40)} {change_with_arrow(ms)}" for n, ms in named),
             ],
-            values=[whole, *(float(ms) for ms in placed["ms_a"])],
+            values=[total_ms, *(float(ms) for ms in placed["ms_a"])],
             branchvalues="total",
             marker={"colors": colours, "line": {"width": 1}},
             textfont={"color": [ink_on(colour) for colour in colours]},

@@ -159,14 +159,14 @@ def _after(row: str, name: str, time: str, after_ms: float, now_ms: float) -> St
     """Return a step with a predicted time of ``after_ms``; the replay predicts only its total time."""
     share = min(after_ms / now_ms, 1.0)
     shorter = f"{fmt.saved_time(now_ms, after_ms)} shorter"
-    rest = BarSegment(
+    rest_bar = BarSegment(
         f"{name}, {time}" if ":" in name else f"{name}: {time}",
         _if_room(name, share),
         max(1000 * share, 1.0),
         MUTED.light,
         "",
     )
-    return StepBar(row, time, f"{share:.2%}", (rest,), _if_room(shorter, 1 - share))
+    return StepBar(row, time, f"{share:.2%}", (rest_bar,), _if_room(shorter, 1 - share))
 
 
 def bars_of(steps: Sequence[tuple[str, Sequence[tuple[Colour, float]]]], *, dark: bool) -> tuple[StepBar, ...]:

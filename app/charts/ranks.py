@@ -55,14 +55,12 @@ def title(rows: pd.DataFrame, *, numbered: bool = True) -> str:
     """
     wait_ms, step_ms = rows.get("comm_wait_ms"), rows["step_ms"]
     if wait_ms is not None and wait_ms.max() >= MIN_NUMBERED_SHARE * step_ms.max():
-        most = wait_ms.idxmax()
-        label = dict(zip(rows.index, labels_of(rows), strict=True))[most].split(",")[0]
+        slowest = wait_ms.idxmax()
+        label = dict(zip(rows.index, labels_of(rows), strict=True))[slowest].split(",")[0]
         if not numbered:
-            other_labels = [other.split(",")[0] for other in labels_of(rows) if other.split(",")[0] != label]
-            return (
-                f"{_capitalize(label)} waits {f'for {other_labels[0]}' if len(other_labels) == 1 else 'most for other ranks'}"
-            )
-        return f"{_capitalize(label)} waits most for other ranks: {fmt.duration_ms(float(wait_ms[most]))} of each step of {fmt.duration_ms(float(step_ms[most]))}"
+            labels = [other.split(",")[0] for other in labels_of(rows) if other.split(",")[0] != label]
+            return f"{_capitalize(label)} waits {f'for {labels[0]}' if len(labels) == 1 else 'most for other ranks'}"
+        return f"{_capitalize(label)} waits most for other ranks: {fmt.duration_ms(float(wait_ms[slowest]))} of each step of {fmt.duration_ms(float(step_ms[slowest]))}"
     if wait_ms is not None:
         return "No rank waits for others for more than 1\u00a0% of a step"
     exposed = rows.get("exposed_comm_ms")
@@ -141,8 +139,8 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
     labels, steps = list(dict.fromkeys(rows["label"])), list(dict.fromkeys(rows["step"]))
     values = rows.pivot(index="label", columns="step", values=measure).reindex(index=labels, columns=steps)
     colour = (CAUSES["comm_wait"] if measure == "wait_ms" else ACCENT).on(dark)
-    few = values.size <= NUMBERED and len(steps) <= NUMBERED_STEPS
-    texts = values.map(lambda ms: "" if pd.isna(ms) else fmt.duration_ms(ms)) if few else None
+    is_small = values.size <= NUMBERED and len(steps) <= NUMBERED_STEPS
+    texts = values.map(lambda ms: "" if pd.isna(ms) else fmt.duration_ms(ms)) if is_small else None
     figure = _heat_map(values, colour, _ends(values), dark=dark, texts=texts, hoverinfo="skip")
     # A heat map has no selectable points, so each square gets an invisible one.
     carried = rows[["rank", "own_ms", "wait_ms"]].astype(float).round(3)
@@ -154,7 +152,7 @@ def heat(rows: pd.DataFrame, measure: str, *, dark: bool) -> Chart:
         customdata=carried.to_numpy().tolist(),  # The browser does not return an array as a list.
         hovertemplate="%{y}, %{x}<br>%{customdata[1]:.3~g} ms by itself, %{customdata[2]:.3~g} ms waiting<extra></extra>",
     )
-    with_layout(figure, min(90 + (34 if few else 22) * len(labels), 560))
+    with_layout(figure, min(90 + (34 if is_small else 22) * len(labels), 560))
     figure.update_layout(hovermode="closest", hoverdistance=-1)  # A click anywhere in a square selects its point.
     figure.update_yaxes(nticks=24)
     figure.update_xaxes(title={"text": "step"})
@@ -183,15 +181,15 @@ def _ends(values: pd.DataFrame) -> tuple[float, float]:
 
 
 def _heat_map(
-    values: pd.DataFrame, colour: str, ends: tuple[float, float], *, dark: bool, texts: pd.DataFrame | None, **more: Any
+    values: pd.DataFrame, colour: str, ends: tuple[float, float], *, dark: bool, texts: pd.DataFrame | None, **options: Any
 ) -> go.Figure:
     """Draw ``values`` (ms) as a heat map with the first row on top, and ``texts`` in its squares.
 
-    The first of ``ends`` has the page's colour and the second has ``colour``. ``more`` is passed to Plotly.
+    The first of ``ends`` has the page's colour and the second has ``colour``. ``options`` is passed to Plotly.
     """
     if texts is not None:
         colour = mix(PAGE.on(dark), colour, UNDER_TEXT)  # The texts must be readable in the page's text colour.
-        more |= {
+        options |= {
             "text": texts.to_numpy(),
             "texttemplate": "%{text}",
             "textfont": {"color": ink_on(PAGE.on(dark))},
@@ -208,7 +206,7 @@ def _heat_map(
             colorscale=[[0, PAGE.on(dark)], [1, colour]],
             colorbar={"title": {"text": "ms"}, "thickness": 12},
             showscale=texts is None and len(values) >= SCALED_ROWS,
-            **more,
+            **options,
         )
     )
     figure.update_yaxes(autorange="reversed", showgrid=False, automargin=True, type="category")
@@ -223,10 +221,10 @@ def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
     if means.max() - means.min() <= EQUAL_ROWS_SPREAD * float((rows["own_ms"] + rows["wait_ms"]).mean()):
         return f"In the profile all {what.replace('waits', 'wait').replace('takes', 'take')} about equally long: {fmt.duration_ms(median)} of a step"
     if measure == "wait_ms" and len(means) > 2:
-        least = means.idxmin()
-        return f"In the profile {least} waits least: {fmt.duration_ms(float(means[least]))} of a step, where {fmt.duration_ms(median)} are usual"
-    most = means.idxmax()
-    steps = rows.loc[rows["label"] == most, measure]
+        shortest_row = means.idxmin()
+        return f"In the profile {shortest_row} waits least: {fmt.duration_ms(float(means[shortest_row]))} of a step, where {fmt.duration_ms(median)} are usual"
+    longest_row = means.idxmax()
+    steps = rows.loc[rows["label"] == longest_row, measure]
     comparison = (
         f"; {means.idxmin()}: {fmt.duration_ms(float(means.min()))}"
         if len(means) == 2
@@ -238,7 +236,7 @@ def _heat_finding(rows: pd.DataFrame, measure: str) -> str:
         f", {fmt.duration_ms(float(steps.max()))} in its longest" if steps.max() > LONG_STEP_RATIO * steps.median() else ""
     )
     what = "waits" if measure == "wait_ms" else "takes longest by itself"
-    return f"In the profile {most} {what}: {fmt.duration_ms(float(means[most]))} of a step{longest}{comparison}"
+    return f"In the profile {longest_row} {what}: {fmt.duration_ms(float(means[longest_row]))} of a step{longest}{comparison}"
 
 
 def _capitalize(label: object) -> str:
@@ -250,11 +248,11 @@ def who_waits(rows: pd.DataFrame, level: str, *, dark: bool) -> Chart:
     """Draw who waits for whom, from ``rows`` of ``analysis.ranks.heatmap.waits_between``."""
     sides = sorted({*rows["waiter"], *rows["late"]}, key=_by_numbers)
     values = rows.pivot(index="waiter", columns="late", values="wait_ms").reindex(index=sides, columns=sides)
-    few, colour = len(sides) <= NUMBERED_STEPS, CAUSES["comm_wait"].on(dark)
-    most = float(rows["wait_ms"].max())
-    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < MIN_NUMBERED_SHARE * most else fmt.number(ms))
+    is_small, colour = len(sides) <= NUMBERED_STEPS, CAUSES["comm_wait"].on(dark)
+    max_ms = float(rows["wait_ms"].max())
+    texts = values.map(lambda ms: "" if pd.isna(ms) or ms < MIN_NUMBERED_SHARE * max_ms else fmt.number(ms))
     hover = "%{y} waits %{z:.3~g} ms of a step for %{x}<extra></extra>"
-    figure = _heat_map(values, colour, (0.0, most), dark=dark, texts=texts if few else None, hovertemplate=hover)
+    figure = _heat_map(values, colour, (0.0, max_ms), dark=dark, texts=texts if is_small else None, hovertemplate=hover)
     with_layout(figure, min(130 + 34 * len(sides), 560))
     figure.update_yaxes(title={"text": "waits"})
     figure.update_xaxes(title={"text": "for"})

@@ -37,10 +37,10 @@ def chart(
     rows = list(columns)
     unit = "ms per step" if per_step else "ms of the recorded time"
     longest = max(sum(p.ms for p in parts) for parts in columns.values())
-    seen: dict[tuple[str, str | None], None] = {}
+    drawn: dict[tuple[str, str | None], None] = {}
     for name in rows:
-        seen.update({(p.owner, p.cause): None for p in columns[name]})
-    order = sorted(seen, key=lambda part: place_of(*part))
+        drawn.update({(p.owner, p.cause): None for p in columns[name]})
+    order = sorted(drawn, key=lambda part: place_of(*part))
     for key in order:
         parts_here = {name: next((p for p in columns[name] if (p.owner, p.cause) == key), None) for name in rows}
         figure.add_bar(

@@ -29,7 +29,7 @@ def curve(points: pd.DataFrame, setting: str, unit: str, title: str, *, dark: bo
         _draw_predictions(figure, points, labels, unit, dark)
     measured = points["throughput"].notna().to_numpy()
     measured_points = points[measured]
-    names = [label for label, there in zip(labels, measured, strict=True) if there]
+    names = [label for label, is_measured in zip(labels, measured, strict=True) if is_measured]
     figure.add_scatter(
         x=names,
         y=measured_points["throughput"],
@@ -61,11 +61,11 @@ def _draw_predictions(figure: go.Figure, points: pd.DataFrame, labels: list[str]
 
     The traced run's own value has no prediction. Its measured value joins both sides of the line.
     """
-    own = points["low"].isna()
-    middle = points["predicted"].where(~own, points["throughput"])
-    low, high = points["low"].where(~own, middle), points["high"].where(~own, middle)
+    without_interval = points["low"].isna()
+    middle = points["predicted"].where(~without_interval, points["throughput"])
+    low, high = points["low"].where(~without_interval, middle), points["high"].where(~without_interval, middle)
     has_interval = low.notna().to_numpy()
-    names = [label for label, there in zip(labels, has_interval, strict=True) if there]
+    names = [label for label, is_drawn in zip(labels, has_interval, strict=True) if is_drawn]
     band = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
     figure.add_scatter(x=names, y=high[has_interval], **band)
     figure.add_scatter(x=names, y=low[has_interval], fill="tonexty", fillcolor=with_opacity(MUTED.on(dark)), **band)

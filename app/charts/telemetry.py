@@ -158,11 +158,11 @@ def _panels(telemetry: TelemetrySeries, signal: str | None, quantities: Sequence
         if any(c in columns for columns in columns_of_panel.values())
     ]
     first = [(PANELS["utilization"], spoken_of)] if signal in spoken_of else []
-    rest = [
+    other_panels = [
         (PANELS[key], [column for column in columns if not first or column not in spoken_of])
         for key, columns in columns_of_panel.items()
     ]
-    return [(panel, columns) for panel, columns in (*first, *rest) if columns]
+    return [(panel, columns) for panel, columns in (*first, *other_panels) if columns]
 
 
 def _laid_out(named: Sequence[int], height: int) -> go.Figure:
@@ -189,8 +189,8 @@ def _outside_steady(telemetry: TelemetrySeries, steady: TelemetrySeries | None, 
     """Return the ranges before and after the steady part in seconds after ``origin_ns``."""
     if steady is None:
         return []
-    whole, part = telemetry.span, steady.span
-    sides = ((whole.start_ns, part.start_ns), (part.end_ns, whole.end_ns))
+    full_span, steady_span = telemetry.span, steady.span
+    sides = ((full_span.start_ns, steady_span.start_ns), (steady_span.end_ns, full_span.end_ns))
     return [((a - origin_ns) / 1e9, (b - origin_ns) / 1e9) for a, b in sides if a < b]
 
 

@@ -72,7 +72,7 @@ class _BarRow(NamedTuple):
 
 
 def _rows(
-    large_bars: Sequence[WaterfallBar], rest: Sequence[WaterfallBar], names: tuple[str, str], totals: tuple[float, float]
+    large_bars: Sequence[WaterfallBar], small_bars: Sequence[WaterfallBar], names: tuple[str, str], totals: tuple[float, float]
 ) -> list[_BarRow]:
     """Return A, the parts (each begins where the last one ended), the small parts as one, and B."""
     rows = [_BarRow("A", fmt.plain(names[0], 28), 0.0, totals[0], MUTED, f"A: {fmt.duration_ms(totals[0])}")]
@@ -82,9 +82,9 @@ def _rows(
         colour = colour_of(bar.owner, bar.cause) if bar.resolved else UNKNOWN
         rows.append(_BarRow("", bar.named, at, bar.change_ms, colour, hover))
         at += bar.change_ms
-    remaining_ms = sum(b.change_ms for b in rest)
-    if rest and abs(remaining_ms) > 1e-9:
-        rows.append(_BarRow("", "everything else", at, remaining_ms, UNKNOWN, ", ".join(b.label for b in rest)))
+    remaining_ms = sum(b.change_ms for b in small_bars)
+    if small_bars and abs(remaining_ms) > 1e-9:
+        rows.append(_BarRow("", "everything else", at, remaining_ms, UNKNOWN, ", ".join(b.label for b in small_bars)))
     return [*rows, _BarRow("B", fmt.plain(names[1], 28), 0.0, totals[1], ACCENT, f"B: {fmt.duration_ms(totals[1])}")]
 
 
@@ -96,8 +96,8 @@ def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
     total_a, total_b = sum(b.ms_a for b in bars), sum(b.ms_b for b in bars)
     longest = max(total_a, total_b, 1e-12)
     large_bars = sorted((b for b in bars if abs(b.change_ms) >= MIN_BAR_SHARE * longest), key=lambda b: b.change_ms)
-    rest = [b for b in bars if abs(b.change_ms) < MIN_BAR_SHARE * longest]
-    rows = _rows(large_bars, rest, names, (total_a, total_b))
+    small_bars = [b for b in bars if abs(b.change_ms) < MIN_BAR_SHARE * longest]
+    rows = _rows(large_bars, small_bars, names, (total_a, total_b))
     unit = time_unit(longest)
     figure = go.Figure()
     for at_row, (side, _, base, length, fill, hover) in enumerate(rows):
@@ -131,7 +131,8 @@ def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
     if axis["range"][0]:
         _break(figure, (0, len(rows) - 1), *axis["range"], dark=dark)
     table = pd.DataFrame(
-        [(b.named, b.ms_a, b.ms_b, b.change_ms) for b in [*large_bars, *rest]], columns=["part", "ms_a", "ms_b", "change_ms"]
+        [(b.named, b.ms_a, b.ms_b, b.change_ms) for b in [*large_bars, *small_bars]],
+        columns=["part", "ms_a", "ms_b", "change_ms"],
     )
     changes = ", ".join(f"{b.named} {fmt.signed(fmt.duration_ms(b.change_ms), b.change_ms)}" for b in large_bars) or "no change"
     alt = f"{title}. From A, {fmt.duration_ms(total_a)}, to B, {fmt.duration_ms(total_b)}: {changes}."

@@ -60,9 +60,11 @@ def opened(inputs: Sequence[str], data: Path | None, *, keep: bool = False, seve
     with opened_all(inputs, data, keep=keep) as several:
         if len(several) > 1:
             names = ", ".join(run.manifest.name for run in several[:MAX_NAMED_RUNS])
-            more = ", …" if len(several) > MAX_NAMED_RUNS else ""
+            further = ", …" if len(several) > MAX_NAMED_RUNS else ""
             option = f"Add {several_by} for all of them, or give" if several_by else "Give"
-            raise UsageError(f"These files are {len(several)} runs ({names}{more}). {option} the files of one run at a time.")
+            raise UsageError(
+                f"These files are {len(several)} runs ({names}{further}). {option} the files of one run at a time."
+            )
         yield several[0]
 
 

@@ -80,7 +80,7 @@ def _explain(launched: launch.LaunchResult, data: Path | None) -> str:
         say(f"sawtooth: {fmt.clean(line)}", err=True)
     say(f"sawtooth: recorded into {launched.bundle}.", err=True)
     served = answering_address(folder, MAX_ANSWER_S)
-    where = f" --data {shlex.quote(str(data))}" if data else ""
-    hint = "" if served is not None else f"   (after `sawtooth serve{where}`)"
+    data_option = f" --data {shlex.quote(str(data))}" if data else ""
+    hint = "" if served is not None else f"   (after `sawtooth serve{data_option}`)"
     say(f"{(served or ServedAddress()).url(f'verdict?run={ingested.runs[0].id}')}{hint}", err=True)
     return ingested.runs[0].id

@@ -33,8 +33,8 @@ def file_in_use() -> Path | None:
         if not Path(named).is_file():
             raise UsageError(f"{CONFIG_VARIABLE} names {named}, which is not a file.")
         return Path(named).absolute()
-    here = Path.cwd() / FILE
-    return here if here.is_file() else None
+    local_file = Path.cwd() / FILE
+    return local_file if local_file.is_file() else None
 
 
 def defaults(command: str, options: Mapping[str, str]) -> dict[str, Any]:

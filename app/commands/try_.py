@@ -115,8 +115,8 @@ def _try(command: Sequence[str], arguments: argparse.Namespace) -> int:
         session.remember()
         result = json_text(table.plain(session), 1)
         if files := session.new_files():
-            more = f" and {len(files) - MAX_NAMED_FILES} more" if len(files) > MAX_NAMED_FILES else ""
-            _note(NEW_FILES.format(files=", ".join(files[:MAX_NAMED_FILES]) + more))
+            further = f" and {len(files) - MAX_NAMED_FILES} more" if len(files) > MAX_NAMED_FILES else ""
+            _note(NEW_FILES.format(files=", ".join(files[:MAX_NAMED_FILES]) + further))
         if session.bases:
             _note(STORED.format(path=session.store(result)))
         if arguments.json:

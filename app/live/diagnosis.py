@@ -50,13 +50,17 @@ def findings(samples: SampleCopies) -> tuple[LiveFinding, ...]:
 
     Throttling, errors and other states come only from the last minutes, so that a state disappears soon after it ended.
     """
-    recent, whole = samples
-    longest = max((float(gpu.times[-1] - gpu.times[0]) for gpu in whole), default=0.0)
-    slow = diagnose(whole) if longest > WINDOW_NS else ()
-    of_recent = [one for one in diagnose(recent) if not slow or one.kind not in SLOWLY_CHANGING_KINDS]
+    recent, all_samples = samples
+    longest = max((float(gpu.times[-1] - gpu.times[0]) for gpu in all_samples), default=0.0)
+    slow = diagnose(all_samples) if longest > WINDOW_NS else ()
+    of_recent = [diagnosis for diagnosis in diagnose(recent) if not slow or diagnosis.kind not in SLOWLY_CHANGING_KINDS]
     lately = max((float(gpu.times[-1] - gpu.times[0]) for gpu in recent), default=0.0)
-    findings = [LiveFinding(one, f"last {duration(lately / 1e9)}") for one in of_recent]
-    findings += [LiveFinding(one, f"last {duration(longest / 1e9)}") for one in slow if one.kind in SLOWLY_CHANGING_KINDS]
+    findings = [LiveFinding(diagnosis, f"last {duration(lately / 1e9)}") for diagnosis in of_recent]
+    findings += [
+        LiveFinding(diagnosis, f"last {duration(longest / 1e9)}")
+        for diagnosis in slow
+        if diagnosis.kind in SLOWLY_CHANGING_KINDS
+    ]
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.observation.severity)))
 
 

@@ -187,12 +187,12 @@ class LiveSession:
     def _processes(self, listed: list[Any]) -> None:
         """Store the processes of all GPUs: device, pid, memory bytes or null, name or null."""
         for gpu in self.gpus.values():
-            own = [
+            processes = [
                 (str(name or f"process {int(pid)}"), possible_value("mem_used_bytes", float(used or 0)))
                 for d, pid, used, name in listed
                 if d == gpu.device
             ]
-            gpu.processes = sorted(own, key=lambda one: -(one[1] or 0.0))[:MAX_PROCESSES]
+            gpu.processes = sorted(processes, key=lambda process: -(process[1] or 0.0))[:MAX_PROCESSES]
 
     def _event(self, record: dict[str, Any], now: int) -> None:
         self.events = [*self.events, {"time_ns": now, **record}][-MAX_EVENTS:]

@@ -94,8 +94,8 @@ def memory_sentence(gpu: LiveGpu) -> str:
     parts = [f"{fmt.memory(used)}{_of_total(gpu)}"] if used is not None else []
     for name, process_bytes in gpu.processes[:PROCESSES_NAMED]:
         parts.append(f"{fmt.clean(name, 24)} {fmt.memory(process_bytes)}" if process_bytes else fmt.clean(name, 24))
-    more = len(gpu.processes) - PROCESSES_NAMED
-    return ", ".join([*parts, *([f"{more} more"] if more > 0 else [])])
+    further_count = len(gpu.processes) - PROCESSES_NAMED
+    return ", ".join([*parts, *([f"{further_count} more"] if further_count > 0 else [])])
 
 
 def utilization_and_memory_sentence(session: LiveSession, gpu: LiveGpu) -> str | None:

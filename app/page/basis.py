@@ -58,5 +58,8 @@ def metrics(rank: RankResult, column: Column) -> dict[str, Reading]:
     scaled = {key: rank.metrics[key] for key in SCALED if rank.metrics[key].value is not None}
     return {
         **rank.metrics,
-        **{key: replace(known, value=(known.value or 0.0) * best / profiled) for key, known in scaled.items()},
+        **{
+            key: replace(reading_as_profiled, value=(reading_as_profiled.value or 0.0) * best / profiled)
+            for key, reading_as_profiled in scaled.items()
+        },
     }

@@ -221,8 +221,8 @@ def problem(what: str, sentence: str) -> None:
 
 def sparkline(values: Sequence[float | None], caption: str, colour: str) -> None:
     """Show a line of shares (0 to 1) without axes above its caption; None leaves a gap in the line."""
-    known = [value for value in values if value is not None]
-    alt = f"{caption}: {fmt.share(sum(known) / max(len(known), 1))} on average"
+    known_values = [value for value in values if value is not None]
+    alt = f"{caption}: {fmt.share(sum(known_values) / max(len(known_values), 1))} on average"
     st.html(_HTML.picture(_spark_address(values, colour), *SPARK_PX, alt, caption))
 
 

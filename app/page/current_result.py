@@ -106,8 +106,8 @@ def follow_up(manifest: Manifest) -> Manifest | None:
 
 def rank_label(rank: RankResult) -> str:
     """Return the name of a device in selectors, such as "rank 1 · device 1 · NVIDIA H200"."""
-    where = f"rank {rank.rank} · device {rank.device}" if rank.rank is not None else f"device {rank.device}"
-    return f"{where} · {clean(rank.device_name, 40)}" if rank.device_name else where
+    label = f"rank {rank.rank} · device {rank.device}" if rank.rank is not None else f"device {rank.device}"
+    return f"{label} · {clean(rank.device_name, 40)}" if rank.device_name else label
 
 
 def chosen_rank(result: RunResult) -> RankResult | None:

@@ -36,23 +36,23 @@ def likely_pair(
         near = manifests[:MAX_EXAMINED_RUNS]
         pairs = ((older, newer) for i, newer in enumerate(near) for older in near[i + 1 :])
         return next(((a, b) for a, b in pairs if same_work(a, b, shapes)), None)
-    here = manifests[at]
-    before = next((run for run in manifests[at + 1 : at + 1 + MAX_EXAMINED_RUNS] if same_work(run, here, shapes)), None)
+    current = manifests[at]
+    before = next((run for run in manifests[at + 1 : at + 1 + MAX_EXAMINED_RUNS] if same_work(run, current, shapes)), None)
     if before is not None:
-        return before, here
+        return before, current
     after = next(
-        (run for run in reversed(manifests[max(at - MAX_EXAMINED_RUNS, 0) : at]) if same_work(here, run, shapes)), None
+        (run for run in reversed(manifests[max(at - MAX_EXAMINED_RUNS, 0) : at]) if same_work(current, run, shapes)), None
     )
-    return (here, after) if after is not None else None
+    return (current, after) if after is not None else None
 
 
 def _read_once(products: Products) -> Products:
-    known: dict[str, frozenset[str]] = {}
+    products_by_run: dict[str, frozenset[str]] = {}
 
     def of_run(manifest: Manifest) -> frozenset[str]:
-        if manifest.id not in known:
-            known[manifest.id] = products(manifest)
-        return known[manifest.id]
+        if manifest.id not in products_by_run:
+            products_by_run[manifest.id] = products(manifest)
+        return products_by_run[manifest.id]
 
     return of_run
 

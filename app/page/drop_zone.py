@@ -38,14 +38,14 @@ def own_jobs() -> list[str]:
 def arrived_run() -> str | None:
     """Return a run that a job of this session has made since the last call; None if there is no new one."""
     seen: set[str] = st.session_state.setdefault(_ARRIVED, set())
-    done = [job for job in jobs().all() if job.id in own_jobs() and job.stage == "done" and job.id not in seen]
-    seen.update(job.id for job in done)
-    return next((run for job in reversed(done) for run in job.outcome.run_ids), None)
+    finished = [job for job in jobs().all() if job.id in own_jobs() and job.stage == "done" and job.id not in seen]
+    seen.update(job.id for job in finished)
+    return next((run for job in reversed(finished) for run in job.outcome.run_ids), None)
 
 
 def forget(job: str) -> None:
     """Forget a job of this session."""
-    st.session_state[_OWN] = [own for own in own_jobs() if own != job]
+    st.session_state[_OWN] = [own_job for own_job in own_jobs() if own_job != job]
 
 
 def _note_own(key: str) -> None:

@@ -127,12 +127,12 @@ def number_column(heading: str, values: pd.Series | None, *, help_: str | None =
         return None
     if str(values.name).endswith("share"):
         return st.column_config.NumberColumn(heading, format=PERCENT, help=help_)
-    known = values.dropna()
-    largest = float(known.abs().max()) if len(known) else 0.0
-    whole = bool((known == known.round()).all())
+    known_values = values.dropna()
+    largest = float(known_values.abs().max()) if len(known_values) else 0.0
+    are_integers = bool((known_values == known_values.round()).all())
     # Enough decimals for small times: 9.98 µs must not become 0.0100 ms.
     small = 3 if largest >= 0.1 or not largest else max(5, 2 - math.floor(math.log10(largest)))
-    decimals = 0 if whole else small if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
+    decimals = 0 if are_integers else small if largest < 1 else 3 if largest < 10 else 2 if largest < 100 else 1
     return st.column_config.NumberColumn(heading, format=f"%.{decimals}f", help=help_)
 
 

@@ -115,8 +115,8 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
     finding, named = words.first_finding(result), words.first_gpu(result)
     if finding is None or named is None or "clock_mhz" not in finding.evidence[0]:
         return None
-    own = telemetry_strip.read(result, *named)
-    spans = sparkline.panorama(own, CLOCK) if own.has(CLOCK) else []
+    own_telemetry = telemetry_strip.read(result, *named)
+    spans = sparkline.panorama(own_telemetry, CLOCK) if own_telemetry.has(CLOCK) else []
     other_gpus = [
         device for device in result.telemetry.devices if device.recording_id == named[0] and device.device != named[1]
     ]
@@ -128,8 +128,8 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
     which = "the other GPU" if len(peers) == 1 else f"the other {len(peers)} GPUs (median)"
     reference = f"{which}{_hottest(peers)}" if peer_median else ""
     name, colour = f"{BY_COLUMN[CLOCK].label} of GPU {named[1]}", colour_of_quantity(CLOCK)
-    length, slow = fmt.duration_ns(own.span.ns), _throttled_periods(spans, peer_median, highest)
-    fault = f"{fmt.in_unit(min(value for *_, value in slow), 'MHz')}{_hottest([own])}" if slow else ""
+    length, slow = fmt.duration_ns(own_telemetry.span.ns), _throttled_periods(spans, peer_median, highest)
+    fault = f"{fmt.in_unit(min(value for *_, value in slow), 'MHz')}{_hottest([own_telemetry])}" if slow else ""
     return {
         "name": name,
         "length": length,
@@ -138,7 +138,7 @@ def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
         "reference": reference,
         "slow": [(start, end) for start, end, _ in slow],
         "fault": fault,
-        "times": ["0", fmt.duration_ns(own.span.ns / 2), length],
+        "times": ["0", fmt.duration_ns(own_telemetry.span.ns / 2), length],
         "alarm": ALARM.on(frame.is_dark()),
         "axis": [fmt.in_unit(highest, "MHz"), fmt.number(highest / 2), "0"],
         "holes": any(value is None for *_, value in spans),
@@ -157,9 +157,9 @@ def _hottest(devices: Sequence[TelemetrySeries]) -> str:
 
 def _throttled_periods(spans: Spans, peer_median: Spans, highest: float) -> list[tuple[float, float, float]]:
     """Return start, end and lowest clock of each period in which the clock is below the usual one."""
-    known = [(a, b, value, peer_median[at][2] if peer_median else highest) for at, (a, b, value) in enumerate(spans)]
+    spans_with_peers = [(a, b, value, peer_median[at][2] if peer_median else highest) for at, (a, b, value) in enumerate(spans)]
     slow: list[tuple[float, float, float]] = []
-    for a, b, value, normal in known:
+    for a, b, value, normal in spans_with_peers:
         if value is None or value >= SLOWED_CLOCK_SHARE * (normal or highest):
             continue
         if slow and slow[-1][1] == a:
@@ -174,9 +174,9 @@ def _median(spans: Spans, peers: list[Spans]) -> Spans:
     lines = []
     middles = [(a + b) / 2 for a, b, _ in spans]
     for peer in peers:
-        known = [((a + b) / 2, value) for a, b, value in peer if value is not None]
-        if known:
-            lines.append(np.interp(middles, [at for at, _ in known], [value for _, value in known]))
+        known_values = [((a + b) / 2, value) for a, b, value in peer if value is not None]
+        if known_values:
+            lines.append(np.interp(middles, [at for at, _ in known_values], [value for _, value in known_values]))
     if not lines:
         return []
     return [(a, b, float(value)) for (a, b, _), value in zip(spans, np.median(lines, axis=0), strict=True)]

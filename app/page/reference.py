@@ -97,7 +97,7 @@ def found_in(searched: str, counts: Iterable[int]) -> str:
 
     ``counts`` are the numbers of hits in the order of ``KINDS``.
     """
-    places = [f"{count(n)} {one if n == 1 else several}" for n, (one, several) in zip(counts, KINDS, strict=True) if n]
+    places = [f"{count(n)} {singular if n == 1 else plural}" for n, (singular, plural) in zip(counts, KINDS, strict=True) if n]
     if not places:
         return f"Nothing here contains “{searched}”"
     *first_places, last = places

@@ -34,8 +34,8 @@ NONE = "none"  # Value of FIXES. The viewer has left out all changes; an empty v
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, str]:
-    own = {part: (_HERE / f"staircase.{part}").read_text(encoding="utf-8") for part in ("html", "css", "js")}
-    return own | {"css": (templates.FOLDER / "textures.css").read_text(encoding="utf-8") + own["css"]}
+    files = {part: (_HERE / f"staircase.{part}").read_text(encoding="utf-8") for part in ("html", "css", "js")}
+    return files | {"css": (templates.FOLDER / "textures.css").read_text(encoding="utf-8") + files["css"]}
 
 
 def show(result: RunResult, stairs: Staircase | None) -> bool:
@@ -77,8 +77,8 @@ def data_of(result: RunResult, stairs: Staircase | None) -> dict[str, Any]:
 def _notes(result: RunResult) -> list[str]:
     """Return the interval of the step now, and the notes on it."""
     step = result.metrics["best_step_time_ms"]
-    known = step.low is not None and step.high is not None
-    return [*([f"90 % interval: {fmt.span_ms(step.low or 0.0, step.high or 0.0)}."] if known else []), *step.notes]
+    has_interval = step.low is not None and step.high is not None
+    return [*([f"90 % interval: {fmt.span_ms(step.low or 0.0, step.high or 0.0)}."] if has_interval else []), *step.notes]
 
 
 def _recorded(result: RunResult) -> Staircase | None:

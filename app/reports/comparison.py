@@ -36,7 +36,7 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
     if differing := conditions.rows(comparison):
         lines += [f"| {conditions.TITLE} | A | B |", "| --- | --- | --- |"]
         lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in differing), ""]
-    lines += [f"{_plain(rest)}\n"] if (rest := conditions.unchanged_conditions(comparison)) else []
+    lines += [f"{_plain(unchanged)}\n"] if (unchanged := conditions.unchanged_conditions(comparison)) else []
     if changed := setup_changes.rows(comparison):
         lines += [f"| {' | '.join(setup_changes.COLUMNS)} |", "| --- | --- | --- | --- |"]
         lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in changed), ""]
@@ -75,8 +75,8 @@ def _differing(comparison: Comparison) -> list[str]:
     rows = conditions.rows(comparison)
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(2)]
     lines = [f"  {condition:<{widths[0]}}  {a:<{widths[1]}} → {b}" for condition, a, b in rows]
-    rest = conditions.unchanged_conditions(comparison)
-    return ["", *([conditions.TITLE, *lines] if lines else []), *([rest] if rest else [])]
+    unchanged = conditions.unchanged_conditions(comparison)
+    return ["", *([conditions.TITLE, *lines] if lines else []), *([unchanged] if unchanged else [])]
 
 
 def _blocks(comparison: Comparison) -> list[str]:

@@ -29,8 +29,12 @@ def headline(memory: DeviceMemory) -> str:
             f"GPU {memory.device} uses {fmt.memory(memory.end_bytes)}. No history was recorded, so the peak is not known. "
             "Call torch.cuda.memory._record_memory_history() first."
         )
-    first, *rest = memory.categories
-    second = f", then {rest[0].name} ({fmt.share(rest[0].size / memory.peak_bytes)})" if rest else ""
+    first, *other_categories = memory.categories
+    second = (
+        f", then {other_categories[0].name} ({fmt.share(other_categories[0].size / memory.peak_bytes)})"
+        if other_categories
+        else ""
+    )
     return f"The peak of GPU {memory.device} is {fmt.memory(memory.peak_bytes)}: {first.name} ({fmt.share(first.size / memory.peak_bytes)}){second}."
 
 

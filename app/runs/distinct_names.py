@@ -38,10 +38,12 @@ def _settings(manifest: Manifest) -> dict[str, str]:
     """Return the run's settings and its command's arguments, without secrets."""
     command = manifest.recorded_command
     every = {**manifest.all_settings, **(arguments_of(command) if command else {})}
-    known = {k: v for k, v in every.items() if k not in RELATIONS and not k.startswith(ADDRESSES) and not names_secret(k)}
+    shown_settings = {
+        k: v for k, v in every.items() if k not in RELATIONS and not k.startswith(ADDRESSES) and not names_secret(k)
+    }
     # A path, such as the folder of the output, says little about a training and is too long for a name.
-    words = {key: [word for word in value.split() if not word.startswith("/")] for key, value in known.items()}
-    return {key: " ".join(words[key]) for key in known if words[key] or not known[key]}
+    words = {key: [word for word in value.split() if not word.startswith("/")] for key, value in shown_settings.items()}
+    return {key: " ".join(words[key]) for key in shown_settings if words[key] or not shown_settings[key]}
 
 
 def _changes(runs: Sequence[Mapping[str, str]]) -> list[str]:

@@ -39,8 +39,8 @@ def listed(manifests: Sequence[Manifest], included: Collection[str] = ()) -> lis
 
     The bundled examples are shown as long as there are no other runs.
     """
-    own = [m for m in manifests if not m.bundled]
-    return [m for m in manifests if not m.bundled or m.id in included] if own else list(manifests)
+    own_runs = [m for m in manifests if not m.bundled]
+    return [m for m in manifests if not m.bundled or m.id in included] if own_runs else list(manifests)
 
 
 def matching_runs(manifests: Sequence[Manifest], searched: str, tag: str | None = None) -> list[Manifest]:
@@ -88,10 +88,10 @@ def headline(lost_to: Sequence[str]) -> str | None:
 
     ``lost_to`` is the main loss of each run, or "".
     """
-    most = Counter(filter(None, lost_to)).most_common(1)
-    if not most or most[0][1] < 2:
+    most_frequent = Counter(filter(None, lost_to)).most_common(1)
+    if not most_frequent or most_frequent[0][1] < 2:
         return None
-    return f"{most[0][1]} of {len(lost_to)} runs lose most to {most[0][0]}"
+    return f"{most_frequent[0][1]} of {len(lost_to)} runs lose most to {most_frequent[0][0]}"
 
 
 def gain(step_ms: float | None, after: tuple[float, float, float] | None) -> str | None:

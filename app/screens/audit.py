@@ -46,20 +46,21 @@ def main() -> None:
             )
         frame.link("verdict", "How to make these changes", run=manifest.id, icon=":material/arrow_forward:")
     with st.container(gap="xsmall"):
-        if rest := words.without_finding(checked):
+        if without_finding := words.without_finding(checked):
             with st.expander(
-                f"{len(rest)} other techniques: in use, without a gain here, or not seen", icon=":material/checklist:"
+                f"{len(without_finding)} other techniques: in use, without a gain here, or not seen",
+                icon=":material/checklist:",
             ):
-                cards.table(words.COLUMNS, rest, "Techniques without a finding")
-        known, unknown = audit.known_and_unknown(result)
-        if known:
+                cards.table(words.COLUMNS, without_finding, "Techniques without a finding")
+        known_rows, unknown_rows = audit.known_and_unknown(result)
+        if known_rows:
             with st.expander("What a step costs: time, memory, energy", icon=":material/payments:", expanded=True):
                 first, second = panel.two_columns()
                 with first:
-                    cards.table(("Known", "In this run"), known, "What a step of this run costs")
-                if unknown:
+                    cards.table(("Known", "In this run"), known_rows, "What a step of this run costs")
+                if unknown_rows:
                     with second:
-                        cards.table(("Not known", "What is missing"), unknown, "Costs that are not known, and why")
+                        cards.table(("Not known", "What is missing"), unknown_rows, "Costs that are not known, and why")
         _chain(result, manifest)
     panel.downloads(
         "checklist",

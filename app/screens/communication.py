@@ -95,17 +95,19 @@ def _collectives_of_one_rank(rank: RankResult) -> Communication:
 
 def finding(rows: pd.DataFrame, rank: RankResult) -> tuple[str, str]:
     """Return the headline about exposed communication, and a line about the time of all collectives."""
-    exposed, whole = float(rows["exposed_ms_per_step"].sum()), float(rows["ms_per_step"].sum())
+    exposed, total_ms = float(rows["exposed_ms_per_step"].sum()), float(rows["ms_per_step"].sum())
     of_step = f" of a step of {fmt.duration_ms(rank.best.mean_ms)}, as profiled" if rank.best.mean_ms else ""
     waits = float(rows["wait_ms_per_step"].sum())
-    for_others = f"; {fmt.duration_ms(waits)} of it are waits for the last rank" if waits >= MIN_MENTIONED_SHARE * whole else ""
-    under = f"Collectives take {fmt.duration_ms(whole)}{of_step}{for_others}."
-    if whole <= 0 or exposed < MIN_MENTIONED_SHARE * whole:
+    for_others = (
+        f"; {fmt.duration_ms(waits)} of it are waits for the last rank" if waits >= MIN_MENTIONED_SHARE * total_ms else ""
+    )
+    under = f"Collectives take {fmt.duration_ms(total_ms)}{of_step}{for_others}."
+    if total_ms <= 0 or exposed < MIN_MENTIONED_SHARE * total_ms:
         return "Computation hides nearly all communication.", under
     first = rows.iloc[0]
     share = fmt.share(float(first["exposed_ms_per_step"]) / exposed)
-    most = "" if len(rows) == 1 else f", {share} of it in {_name_and_size(first)}"
-    return f"{fmt.duration_ms(exposed)} {words.per_step_or_window(rank)} of communication is exposed{most}.", under
+    largest_part = "" if len(rows) == 1 else f", {share} of it in {_name_and_size(first)}"
+    return f"{fmt.duration_ms(exposed)} {words.per_step_or_window(rank)} of communication is exposed{largest_part}.", under
 
 
 def _name_and_size(row: pd.Series) -> str:
@@ -149,11 +151,12 @@ def _groups(communication: Communication) -> None:
         return
     cards.title(_finding(communication.groups[0]))
     table = pd.DataFrame([_group_row(use) for use in communication.groups])
-    known = [column for column in GROUPS if table[column].notna().any()]
+    known_columns = [column for column in GROUPS if table[column].notna().any()]
     cells = [
-        tuple(_cell(column, row[column]) + _link_suffix(column, row) for column in known) for row in table.to_dict("records")
+        tuple(_cell(column, row[column]) + _link_suffix(column, row) for column in known_columns)
+        for row in table.to_dict("records")
     ]
-    cards.table([GROUPS[column] for column in known], cells, "Process groups")
+    cards.table([GROUPS[column] for column in known_columns], cells, "Process groups")
     with st.container(horizontal=True, gap="small"):
         panel.csv_button(table, "groups")
         panel.explain((), METHOD_OF_GROUPS, "groups")

@@ -34,7 +34,7 @@ HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
 def main() -> None:
     """Show the page."""
     manifests = frame.data_folder().manifests()
-    known = {manifest.id: manifest for manifest in manifests}
+    manifest_of = {manifest.id: manifest for manifest in manifests}
     came_from = st.query_params.get("run")
     choice = compare_choice.read(listed(manifests, (came_from,) if came_from else ()), came_from)
     if choice is None:
@@ -45,7 +45,7 @@ def main() -> None:
     offered = {manifest.id: manifest for manifest in listed(manifests, (*choice.a, *choice.b, *choice.more))}
     names = distinct_names(manifests)
     if not choice.a or not choice.b:
-        _unchosen(choice, known, names)
+        _unchosen(choice, manifest_of, names)
         with st.container(horizontal=True, gap="small", key="compare_pickers_open"):
             _pickers(choice, offered, names)
         compare_choice.partners(choice, list(offered.values()), names)
@@ -53,9 +53,9 @@ def main() -> None:
     ways_out = _chosen(choice, offered, names)
     head = st.container(key="compare_head_of_two")
     head.empty()  # A container without any element has no height.
-    if not compare_choice.complete(choice, known, head):
+    if not compare_choice.complete(choice, manifest_of, head):
         return
-    a, b = ([known[run] for run in side] for side in (choice.a, choice.b))
+    a, b = ([manifest_of[run] for run in side] for side in (choice.a, choice.b))
     comparison = compare_choice.comparison_of(a, b, names)
     with head:
         compare_proof.head(comparison, EXAMPLE if choice.example else "")
@@ -127,15 +127,15 @@ def _folded_conditions(comparison: Comparison) -> None:
         _conditions(comparison)
 
 
-def _unchosen(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
-    one = next((run for run in (*choice.a, *choice.b) if run in known), None)
+def _unchosen(choice: Choice, manifest_of: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
+    chosen_run = next((run for run in (*choice.a, *choice.b) if run in manifest_of), None)
     cards.headline(
-        f"Compare {names[one]} with which run?" if one is not None else "Which two runs to compare?",
+        f"Compare {names[chosen_run]} with which run?" if chosen_run is not None else "Which two runs to compare?",
         "No other run is known to do the same work. Runs with similar matrix products or the same GPU come first. The bar shows the step time.",
     )
 
 
-def _chosen(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> DeltaGenerator:
+def _chosen(choice: Choice, manifest_of: Mapping[str, Manifest], names: Mapping[str, str]) -> DeltaGenerator:
     """Show the names of both sides, with folded selectors.
 
     Return the container for the sharing buttons.
@@ -150,13 +150,13 @@ def _chosen(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, s
             st.popover(sides, icon=":material/compare_arrows:", width="content", key="compare_runs"),
             st.container(key="compare_pickers"),
         ):
-            _pickers(choice, known, names)
+            _pickers(choice, manifest_of, names)
         return st.container(horizontal=True, width="content", gap="small", key="compare_share")
 
 
-def _pickers(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
-    compare_choice.picker("a", "A, before", choice.a, choice.b, known, names)
-    compare_choice.picker("b", "B, after", choice.b, choice.a, known, names)
+def _pickers(choice: Choice, manifest_of: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
+    compare_choice.picker("a", "A, before", choice.a, choice.b, manifest_of, names)
+    compare_choice.picker("b", "B, after", choice.b, choice.a, manifest_of, names)
     if choice.a and choice.b:
         st.button("Swap sides", icon=":material/swap_horiz:", on_click=compare_choice.swap, width="content")
 

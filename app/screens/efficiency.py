@@ -79,8 +79,8 @@ def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: C
     step_ms = sum(part.ms for part in parts)
     cells = [("A step", fmt.duration_ms(step_ms), fmt.share(1.0), "", "")]
     for part in parts:
-        most, helps = words.largest_share(rank, part, column, _slowest(rank) if part.key == "slow_kernels" else "")
-        cells.append((part.label, fmt.part_ms(step_ms, part.ms), fmt.share(part.share), most, helps))
+        largest, helps = words.largest_share(rank, part, column, _slowest(rank) if part.key == "slow_kernels" else "")
+        cells.append((part.label, fmt.part_ms(step_ms, part.ms), fmt.share(part.share), largest, helps))
     waits = {part.key: words.largest_wait(rank, part.key, column) for part in parts}
     causes = {key: colour_of(wait[0].owner, wait[0].cause) for key, wait in waits.items() if wait is not None}
     drawn = charts.bars(parts, causes, dark=frame.is_dark())
@@ -154,9 +154,9 @@ def _without_tensor_cores(rank: RankResult) -> None:
         cards.small("Only these can use tensor cores.")
         return
     missed = rows[rows["without_ms"] > 0]
-    without, whole = float(missed["without_ms"].sum()), float(rows[["without_ms", "with_ms"]].sum().sum())
-    hardly = without <= MIN_MENTIONED_SHARE * whole
-    cards.title(words.without_tensor_cores(without, hardly, per))
+    without_ms, total_ms = float(missed["without_ms"].sum()), float(rows[["without_ms", "with_ms"]].sum().sum())
+    hardly = without_ms <= MIN_MENTIONED_SHARE * total_ms
+    cards.title(words.without_tensor_cores(without_ms, hardly, per))
     reasons = list(dict.fromkeys(missed["why"]))
     if len(reasons) == 1 and not hardly:
         cards.text(str(reasons[0]))

@@ -111,19 +111,19 @@ def _where_and_what_helps(rank: RankResult, rows: list[LostTimeRow], hidden: Fin
     The headline already names the main place of a single cause.
     """
     places = _places(rank)
-    whole = LostTimeRow("", None, words_of_loss.total_ms(rows))
+    total_row = LostTimeRow("", None, words_of_loss.total_ms(rows))
     per = "per step" if len(rank.counted) else "in the recording"
     several = sum(bool(row.owner) for row in rows) > 1
     heads = ("The GPU waits for", f"Time {per}", "Share", *(["Most of it in"] if several else []), "What helps")
     lines = [
         (
-            "Together" if row is whole else row.label,
-            fmt.part_ms(whole.ms, row.ms),
-            fmt.share(row.ms / whole.ms),
+            "Together" if row is total_row else row.label,
+            fmt.part_ms(total_row.ms, row.ms),
+            fmt.share(row.ms / total_row.ms),
             *([places.get(row.key, fmt.MISSING) if row.owner else ""] if several else []),
             hidden.fix if hidden is not None and row.owner == OUTSIDE_PROFILE else row.helps,
         )
-        for row in [*rows, *([whole] if len(rows) > 1 else [])]
+        for row in [*rows, *([total_row] if len(rows) > 1 else [])]
     ]
     bars = cause_bars.bars([(row.owner, row.cause, row.ms) for row in rows], dark=frame.is_dark())
     cards.show_ranked_table(heads, lines, [*bars, cause_bars.LostBar("")], "What the GPU waits for, where, and what helps")
@@ -173,8 +173,8 @@ def _longest(rank: RankResult, cause: str | None) -> pd.DataFrame:
     with current_result.opened(rank) as view:
         rows = lost_time.pieces(view, cause)
         lines = _own_lines(view.recording, rows)
-    own = [lines.get(int(call)) if pd.notna(call) else None for call in rows["python_call_id"]]
-    return rows.assign(python=[line or name for line, name in zip(own, rows["python"], strict=True)])
+    own_lines = [lines.get(int(call)) if pd.notna(call) else None for call in rows["python_call_id"]]
+    return rows.assign(python=[line or name for line, name in zip(own_lines, rows["python"], strict=True)])
 
 
 def _pieces(rank: RankResult, causes: dict[str, str], advice: set[str]) -> None:
@@ -220,10 +220,10 @@ def _pieces(rank: RankResult, causes: dict[str, str], advice: set[str]) -> None:
         cards.title(f"{fmt.duration_ms(float(row['ms']))} at {fmt.duration_ms(float(row['at_ms']))}")
         if isinstance(row["evidence"], str):
             cards.text(cause_words.place(row["evidence"]))
-        known = {c: row[c] for c in CAUSE_LOCATIONS if isinstance(row[c], str) and row[c]}
-        if known.get("operator", "") in str(row["evidence"]):  # The sentence above names it.
-            known.pop("operator", None)
-        if facts := [f"{CAUSE_LOCATIONS[c]}: {_short(c, name)}" for c, name in known.items()]:
+        location = {c: row[c] for c in CAUSE_LOCATIONS if isinstance(row[c], str) and row[c]}
+        if location.get("operator", "") in str(row["evidence"]):  # The sentence above names it.
+            location.pop("operator", None)
+        if facts := [f"{CAUSE_LOCATIONS[c]}: {_short(c, name)}" for c, name in location.items()]:
             cards.small(" · ".join(fmt.clean(cause_words.place(fact), 160) for fact in facts))
         if (helps := cause_words.helps(str(row["owner"]), row["cause"])) not in advice:
             cards.small(f"What helps: {helps}")
@@ -264,9 +264,9 @@ def _short(column: str, name: str) -> str:
 
 def _where(row: pd.Series) -> str | None:
     """Return the most specific known place of a wait: Python line, else operator, else runtime call."""
-    known = [row[c] for c in ("python", "operator", "call") if isinstance(row[c], str) and row[c]]
-    name = next((place for place in known if not place.startswith("<built-in")), known[0] if known else None)
-    if name is not None and row["cause"] == IN_PYTHON and known == [row["call"]]:
+    locations = [row[c] for c in ("python", "operator", "call") if isinstance(row[c], str) and row[c]]
+    name = next((place for place in locations if not place.startswith("<built-in")), locations[0] if locations else None)
+    if name is not None and row["cause"] == IN_PYTHON and locations == [row["call"]]:
         return f"before {name}"
     return None if name is None else cause_words.place(name)
 
@@ -277,8 +277,8 @@ def _phases(rank: RankResult) -> None:
     rows = pd.DataFrame(rank.phases).sort_values("idle_ms_per_step", ascending=False, ignore_index=True)
     first = rows.iloc[0]
     idle, name = float(first["idle_ms_per_step"]), fmt.markdown(cause_words.place(str(first["name"])), 60)
-    whole = words_of_loss.total_ms(words_of_loss.rows(rank, "recorded"))
-    share = f"{fmt.share(min(idle / whole, 1.0))} of the lost time" if whole else "most idle time"
+    total_ms = words_of_loss.total_ms(words_of_loss.rows(rank, "recorded"))
+    share = f"{fmt.share(min(idle / total_ms, 1.0))} of the lost time" if total_ms else "most idle time"
     per = "ms per profiled step" if basis.differs(rank) else "ms per step"
     columns = {
         "name": "Phase",

@@ -40,40 +40,40 @@ STARTS_WITHIN_SECONDS = 15.0
 def main() -> None:
     """Show the page."""
     _open_finished_run()
-    here = sessions(settings().data.create().live)
-    _open_started_session(here)
-    chosen = _chosen_session(here)
+    local_sessions = sessions(settings().data.create().live)
+    _open_started_session(local_sessions)
+    chosen = _chosen_session(local_sessions)
     if chosen is None:
         _example()
     else:
-        _session(chosen, here)
+        _session(chosen, local_sessions)
         st.divider()
         session_start.show()
 
 
-def _chosen_session(here: list[SessionInfo]) -> SessionInfo | None:
+def _chosen_session(local_sessions: list[SessionInfo]) -> SessionInfo | None:
     in_address = st.query_params.get("session")
-    if in_address and in_address not in {info.id for info in here}:
+    if in_address and in_address not in {info.id for info in local_sessions}:
         cards.problem(
             "This server has no such session", "It may have been removed, or its sampler pushes to another dashboard."
         )
         return None
     if in_address:
-        return next(info for info in here if info.id == in_address)
-    if here and here[0].live(time.time()):
-        st.query_params["session"] = here[0].id  # The viewer can then copy the address.
-        return here[0]
-    return here[0] if here else None
+        return next(info for info in local_sessions if info.id == in_address)
+    if local_sessions and local_sessions[0].live(time.time()):
+        st.query_params["session"] = local_sessions[0].id  # The viewer can then copy the address.
+        return local_sessions[0]
+    return local_sessions[0] if local_sessions else None
 
 
-def _session(info: SessionInfo, here: list[SessionInfo]) -> None:
+def _session(info: SessionInfo, local_sessions: list[SessionInfo]) -> None:
     live = info.live(time.time())
     session = live_sessions().get(info.id)
     if session is None or session.last_ns is None:
         cards.headline("The session has started and is waiting for its first sample.", about_session(info))
         _wait_for_session()
         return
-    st.fragment(_picture, run_every=EVERY_SECONDS if live else None)(info.id, live, [(i.id, _label(i)) for i in here])
+    st.fragment(_picture, run_every=EVERY_SECONDS if live else None)(info.id, live, [(i.id, _label(i)) for i in local_sessions])
     if st.session_state.get("live_job"):
         _follow_job()
 
@@ -234,12 +234,12 @@ def _open_finished_run() -> None:
         frame.switch("telemetry", run=job.outcome.run_ids[0])
 
 
-def _open_started_session(here: list[SessionInfo]) -> None:
+def _open_started_session(local_sessions: list[SessionInfo]) -> None:
     """Show the session of the sampler that was just started, as soon as its folder exists."""
     waited: tuple[int, float] | None = st.session_state.get("live_started")
     if waited is None:
         return
-    session = next((info for info in here if info.pid == waited[0] and info.grown_s >= waited[1] - 1), None)
+    session = next((info for info in local_sessions if info.pid == waited[0] and info.grown_s >= waited[1] - 1), None)
     if session is not None:
         st.query_params["session"] = session.id
     if session is None and local_sampler().trouble is None and time.time() - waited[1] < STARTS_WITHIN_SECONDS:
@@ -264,11 +264,11 @@ def _wait_for_session() -> None:
 def _example() -> None:
     """Show the bundled recording as an example of a session, and the ways to start one's own."""
     gpus = gpus_here()
-    here = f"{fmt.many(gpus.count, 'GPU')} on this machine can be sampled. " if gpus.count else ""
+    gpus_note = f"{fmt.many(gpus.count, 'GPU')} on this machine can be sampled. " if gpus.count else ""
     recording = bundled_telemetry()
     session = example(recording) if recording is not None else None
     if session is None:
-        cards.headline("No session yet", f"{here}A session shows the GPUs of a machine, updated every second.")
+        cards.headline("No session yet", f"{gpus_note}A session shows the GPUs of a machine, updated every second.")
         session_start.buttons()
         return
     gpu = session.gpus[min(session.gpus)]
@@ -282,7 +282,7 @@ def _example() -> None:
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", gap="small"):
         with st.container(width="stretch", key="live_about"):
             cards.text(
-                f"A ResNet-50 on an H200 waits for its data loader. {here}A session of your own is updated every second."
+                f"A ResNet-50 on an H200 waits for its data loader. {gpus_note}A session of your own is updated every second."
             )
         session_start.buttons()
     live_chart.show(live_picture.lines_of(drawn), "live-example-lines")

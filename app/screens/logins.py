@@ -42,7 +42,7 @@ def main() -> None:
         )
         return
     sessions = sessions_of(settings().data)
-    own = sessions.id_of(st.context.cookies.get(session_cookie_of(token), ""))
+    own_id = sessions.id_of(st.context.cookies.get(session_cookie_of(token), ""))
     logged_in = [listed for listed in sessions.all() if listed.session.accepted_with(token)]
     cards.headline(
         f"{fmt.many(len(logged_in), 'browser')} {'has' if len(logged_in) == 1 else 'have'} access to this dashboard",
@@ -52,8 +52,8 @@ def main() -> None:
     with first:
         cards.title("Browsers that are logged in")
         for listed in logged_in:
-            _login(listed, sessions, own=listed.id == own)
-        other_logins = [listed.id for listed in logged_in if listed.id != own]
+            _login(listed, sessions, own=listed.id == own_id)
+        other_logins = [listed.id for listed in logged_in if listed.id != own_id]
         if len(other_logins) > 1 and st.button(f"Log out the other {len(other_logins)} browsers"):
             for other in other_logins:
                 sessions.end(other)
@@ -72,8 +72,8 @@ def _invite() -> None:
         target = st.text_input(
             "Page that the link opens", placeholder="address of a page; if empty, Runs", max_chars=2000, width=340
         )
-        wanted = st.button("Make a link", icon=":material/add_link:", type="primary")
-    if not wanted:
+        is_clicked = st.button("Make a link", icon=":material/add_link:", type="primary")
+    if not is_clicked:
         return
     parts = urlsplit(st.context.url or "http://localhost:8501/")
     st.code(link_to(settings().data, f"{parts.scheme}://{parts.netloc}{_page_of(target)}"), language=None, wrap_lines=True)
@@ -90,9 +90,9 @@ def _page_of(address: str) -> str:
     Parameters that log somebody in are removed, so that the invited person does not get the viewer's own login.
     """
     parts = urlsplit(address.strip())
-    rest = urlencode([pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in (LINK, TOKEN)])
+    query = urlencode([pair for pair in parse_qsl(parts.query, keep_blank_values=True) if pair[0] not in (LINK, TOKEN)])
     path = f"/{quote(parts.path.strip('/'))}"
-    return f"{path}?{rest}" if rest else path
+    return f"{path}?{query}" if query else path
 
 
 def _login(listed: ListedSession, sessions: Sessions, *, own: bool) -> None:

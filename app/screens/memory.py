@@ -116,7 +116,11 @@ def _what_to_do(result: RunResult) -> None:
     """Show the changes that are about memory, each with its prediction."""
     about = [(number, finding) for number, finding in advice.numbered(result) if "memory" in finding.explains.topics]
     larger = next(filter(None, (savings.larger_batches(f.evidence) for _, f in about)), None)
-    changes = [one for one in about if "spare_memory" not in one[1].explains.topics or larger is None]
+    changes = [
+        numbered_finding
+        for numbered_finding in about
+        if "spare_memory" not in numbered_finding[1].explains.topics or larger is None
+    ]
     first_change.show_with(changes, result)
     if larger is not None:
         cards.title(larger[0])
@@ -126,15 +130,16 @@ def _what_to_do(result: RunResult) -> None:
 def _use_over_time(use: MemoryUse, rank: RankResult, result: RunResult) -> None:
     origin = views.extent(rank.recording_id).start_ns
     peak = fmt.memory(use.peak_bytes)
-    where = fmt.duration_ns(use.peak_ns - origin)
+    time_of_peak = fmt.duration_ns(use.peak_ns - origin)
     if use.relative:
         cards.headline(
             f"Tensors add {peak} at the peak{_main_holder(rank)}.",
-            f"The peak is {where} into the recording. The trace records changes only, so memory allocated before it started is not included.",
+            f"The peak is {time_of_peak} into the recording. The trace records changes only, so memory allocated before it started is not included.",
         )
     else:
         cards.headline(
-            f"Tensors take at most {peak}{_of_the_gpu(rank)}{_main_holder(rank)}.", f"The peak is {where} into the recording."
+            f"Tensors take at most {peak}{_of_the_gpu(rank)}{_main_holder(rank)}.",
+            f"The peak is {time_of_peak} into the recording.",
         )
     pairs = [("Peak allocated", peak)]
     if use.reserved_peak_bytes is not None:
@@ -175,10 +180,10 @@ def _holders(rank: RankResult, use: MemoryUse) -> None:
     rows, capacity = _memory_by_operator(rank)
     if rows.empty:
         return
-    few = rows[rows["operator"] != memory.ALLOCATED_BEFORE].head(MAX_NAMED_OPERATORS)
-    if len(few) > 1:
-        names = " and ".join(_operator_name(name) for name in few["operator"])
-        cards.title(f"{names} allocated {fmt.share(float(few['share'].sum()))} of the peak")
+    named_rows = rows[rows["operator"] != memory.ALLOCATED_BEFORE].head(MAX_NAMED_OPERATORS)
+    if len(named_rows) > 1:
+        names = " and ".join(_operator_name(name) for name in named_rows["operator"])
+        cards.title(f"{names} allocated {fmt.share(float(named_rows['share'].sum()))} of the peak")
     bars = poster.bar(StepBar("peak", fmt.memory(use.peak_bytes), "100%", tuple(charts.holders(rows, dark=frame.is_dark()))))
     if capacity:
         bars += poster.bar(charts.of_the_gpu(use.peak_bytes, capacity, dark=frame.is_dark()))

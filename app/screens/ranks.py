@@ -167,8 +167,8 @@ def _stragglers(result: RunResult, communication: Communication) -> None:
     stragglers = communication.stragglers
     if len(stragglers) == 1 and len(stragglers[0].ranks) > NAMED_RANKS:
         numbers = [str(rank) for rank in stragglers[0].ranks if rank is not None]
-        more = f" and {len(numbers) - MAX_NAMED} more" if len(numbers) > MAX_NAMED else ""
-        cards.small(f"Late: ranks {', '.join(numbers[:MAX_NAMED])}{more}." if numbers else "")
+        further = f" and {len(numbers) - MAX_NAMED} more" if len(numbers) > MAX_NAMED else ""
+        cards.small(f"Late: ranks {', '.join(numbers[:MAX_NAMED])}{further}." if numbers else "")
     if len(stragglers) < 2:
         return
     table = pd.DataFrame(

@@ -25,17 +25,17 @@ _FIRST_SENTENCE = re.compile(r"(?<=\.) ")
 def main() -> None:
     """Show the page."""
     head = st.container()
-    wanted = st.text_input(
+    searched = st.text_input(
         "Search", placeholder="Search, for example MFU, exposed, launch", key="q", bind="query-params", width=480,
         label_visibility="collapsed",
     )  # fmt: skip
-    metrics, owners, causes, of_rules = (_with_text(rows, wanted) for rows in (_metrics(), _owners(), _causes(), _rules()))
+    metrics, owners, causes, of_rules = (_with_text(rows, searched) for rows in (_metrics(), _owners(), _causes(), _rules()))
     of_columns = [
-        column for column in columns() if matching([(column.table, column.column, column.type, column.comment)], wanted)
+        column for column in columns() if matching([(column.table, column.column, column.type, column.comment)], searched)
     ]
     counts = {METRIC: len(metrics), OWNER: len(owners) + len(causes), RULE: len(of_rules), COLUMN: len(of_columns)}
     with head, st.container(key="reference_head"):
-        _head(wanted, counts)
+        _head(searched, counts)
     names = {name: f"{name} {count}" for name, count in counts.items()}
     first = next((name for name, count in counts.items() if count), METRIC)
     metric_tab, owner_tab, rule_tab, column_tab = st.tabs(list(names.values()), default=names[first])
@@ -53,18 +53,18 @@ def main() -> None:
     with rule_tab:
         _entries(of_rules)
     with column_tab:
-        _tables(of_columns, is_open=bool(wanted.strip()))
+        _tables(of_columns, is_open=bool(searched.strip()))
 
 
-def _head(wanted: str, counts: Mapping[str, int]) -> None:
-    if wanted.strip():
-        cards.headline(found_in(clean(wanted.strip(), 40), counts.values()))
+def _head(searched: str, counts: Mapping[str, int]) -> None:
+    if searched.strip():
+        cards.headline(found_in(clean(searched.strip(), 40), counts.values()))
         return
     cards.headline("What each number means", "The same in the app, the command line and the JSON report.")
 
 
-def _with_text(rows: Sequence[Definition], wanted: str) -> list[Definition]:
-    return [row for row in rows if matching([(row.name, row.detail, *(text for _, text in row.paragraphs))], wanted)]
+def _with_text(rows: Sequence[Definition], searched: str) -> list[Definition]:
+    return [row for row in rows if matching([(row.name, row.detail, *(text for _, text in row.paragraphs))], searched)]
 
 
 def _metrics() -> list[Definition]:

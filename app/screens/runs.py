@@ -72,15 +72,15 @@ def _known_cards(manifests: list[Manifest]) -> dict[str, Card]:
     return {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
 
 
-def _head(manifests: list[Manifest], known: Mapping[str, Card]) -> None:
+def _head(manifests: list[Manifest], cards_by_id: Mapping[str, Card]) -> None:
     example = _example(manifests)
     names = distinct_names(frame.data_folder().manifests(), 40)
     gains = [
-        (names[m.id], step_of(known[m.id]), known[m.id].after, known[m.id].changes)
+        (names[m.id], step_of(cards_by_id[m.id]), cards_by_id[m.id].after, cards_by_id[m.id].changes)
         for m in manifests
-        if m.id in known and not listing.tries(m)
+        if m.id in cards_by_id and not listing.tries(m)
     ]
-    if example is not None and len(known) == len(manifests) and (most := listing.most_to_gain(gains)) is not None:
+    if example is not None and len(cards_by_id) == len(manifests) and (most := listing.most_to_gain(gains)) is not None:
         cards.headline(most, "These runs are examples. Drop a trace of yours to read its own answer.")
     elif example is not None:
         about = f"This is the answer for the example {clean(example.name, 40)}. Drop a trace of yours to read its own answer."
@@ -92,8 +92,8 @@ def _head(manifests: list[Manifest], known: Mapping[str, Card]) -> None:
         cards.headline("Why does the GPU wait?", under)
     else:
         runs = "run" if len(manifests) == 1 else "runs"
-        lost_to = [card.lost_to for card in known.values()]
-        answer = listing.most_to_gain(gains) or listing.headline(lost_to) if len(known) == len(manifests) else None
+        lost_to = [card.lost_to for card in cards_by_id.values()]
+        answer = listing.most_to_gain(gains) or listing.headline(lost_to) if len(cards_by_id) == len(manifests) else None
         cards.headline(
             answer or f"{len(manifests)} {runs} on this machine",
             "Click a run for its Verdict, or select two to compare them.",
@@ -109,9 +109,9 @@ def _example(manifests: list[Manifest]) -> FirstAnswer | None:
         return None
     pair = first_pair(manifests)
     slow = pair[0] if pair else next((m for m in manifests if stored_card(m, frame.data_folder())), None)
-    known = stored_card(slow, frame.data_folder()) if slow is not None else None
-    if slow is not None and known is not None:
-        return FirstAnswer(slow.name, known.headline, known.state)
+    card = stored_card(slow, frame.data_folder()) if slow is not None else None
+    if slow is not None and card is not None:
+        return FirstAnswer(slow.name, card.headline, card.state)
     return first_answer() if any(job.alone and job.active for job in jobs().all()) else None
 
 
@@ -226,12 +226,14 @@ def _run_names(job: IngestJob) -> str:
 
 def _examples(manifests: list[Manifest]) -> None:
     """Show links to the examples that are no longer in the list of runs."""
-    left = [m for m in frame.data_folder().manifests() if m.bundled and m not in manifests]
-    if not left:
+    removed = [m for m in frame.data_folder().manifests() if m.bundled and m not in manifests]
+    if not removed:
         return
-    cards.small(f"Your own runs hide {many(len(left), 'example')}. {'It is' if len(left) == 1 else 'They are'} still here:")
+    cards.small(
+        f"Your own runs hide {many(len(removed), 'example')}. {'It is' if len(removed) == 1 else 'They are'} still here:"
+    )
     with st.container(horizontal=True, gap="medium", key="examples"):
-        for example in sorted(left, key=lambda m: -m.created_ns):
+        for example in sorted(removed, key=lambda m: -m.created_ns):
             frame.link("verdict", clean(example.name, 40), run=example.id, icon=":material/school:")
 
 

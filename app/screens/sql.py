@@ -59,11 +59,11 @@ def _answer(chosen: RecordingRef, query: str, result: RunResult) -> None:
     _show(chosen, query, causes_of([rank for rank in result.ranks if rank.recording_id == chosen.id]))
 
 
-def _recording(known: list[RecordingRef]) -> RecordingRef:
+def _recording(recordings: list[RecordingRef]) -> RecordingRef:
     """Return the recording to query: the run's only one, or the viewer's choice."""
-    if len(known) == 1:
-        return known[0]
-    by_id = {ref.id: ref for ref in known}
+    if len(recordings) == 1:
+        return recordings[0]
+    by_id = {ref.id: ref for ref in recordings}
     return by_id[
         st.selectbox("Recording", list(by_id), format_func=lambda id_: _label(by_id[id_]), key="recording", bind="query-params")
     ]
@@ -164,10 +164,12 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
         )
         return
     rows = result.rows
-    many = f"{len(rows):,} row{'s' if len(rows) != 1 else ''}"
+    row_count = f"{len(rows):,} row{'s' if len(rows) != 1 else ''}"
     long = [c for c in rows if _is_long(rows[c])]
     with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
-        cards.title(f"The first {many} of more" if result.more else many if len(rows) else "The query returned no rows")
+        cards.title(
+            f"The first {row_count} of more" if result.more else row_count if len(rows) else "The query returned no rows"
+        )
         complete = bool(long) and st.toggle("Complete texts", key="sql_complete")
     st.dataframe(
         rows if complete else rows.assign(**{c: _short_texts(rows[c]) for c in long}),

@@ -67,7 +67,7 @@ def main() -> None:
         cards.title(words.STATEMENTS)
         if summary is not None and summary.signal_column not in (None, "util_pct"):
             cards.small(words.OF_NVML)
-        rows = [(one.statement, words.STATES[one.state], one.because) for one in result.statements]
+        rows = [(statement.statement, words.STATES[statement.state], statement.because) for statement in result.statements]
         cards.table(("What the samples say", "The profile", "Reason"), rows, words.STATEMENTS)
     if ref.kind == "telemetry":
         telemetry_clock.show(result, ref, telemetry)
@@ -77,8 +77,8 @@ def main() -> None:
 
 def _show_sawtooth_period(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> Any:
     """Show the average period, its numbers and the cause of its troughs; return the container below."""
-    own = summary is not None and result.lead is not None and summary == result.lead.telemetry
-    why = words.troughs(result) if own else None
+    is_of_lead = summary is not None and result.lead is not None and summary == result.lead.telemetry
+    why = words.troughs(result) if is_of_lead else None
     tooth, column = (summary.sawtooth, summary.signal_column) if summary is not None else (None, None)
     steady = telemetry_strip.steady(telemetry, summary)
     folded = drawing.folded_chart(steady, column, tooth, dark=frame.is_dark()) if tooth is not None and column else None
@@ -99,8 +99,8 @@ def _activity_metrics(result: RunResult, telemetry: TelemetrySeries, summary: De
     """Show the mean of each activity metric over the steady part, and what the metric counts."""
     lead = result.lead if result.lead is not None and summary == result.lead.telemetry else None
     steady = telemetry_strip.steady(telemetry, summary)
-    known = {column: _facts(steady, column, summary).get("mean") for column in words.MEANINGS if telemetry.has(column)}
-    means = {column: mean for column, mean in known.items() if mean is not None}
+    mean_by_column = {column: _facts(steady, column, summary).get("mean") for column in words.MEANINGS if telemetry.has(column)}
+    means = {column: mean for column, mean in mean_by_column.items() if mean is not None}
     metrics = lead.metrics if lead is not None else result.metrics
     rows = words.activities(means, metrics, busy_share_of_best(lead) if lead is not None else None)
     if rows:
@@ -142,15 +142,17 @@ def _quantities_of_warning(result: RunResult, telemetry: TelemetrySeries) -> tup
 
 def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetry | None) -> None:
     sentence = words.sawtooth(summary.sawtooth, summary.signal) if summary is not None else None
-    own = result.lead is not None and summary is not None and summary == result.lead.telemetry
-    if summary is not None and own and (caused := words.trough_cause(result, summary.sawtooth, summary.signal)):
+    is_of_lead = result.lead is not None and summary is not None and summary == result.lead.telemetry
+    if summary is not None and is_of_lead and (caused := words.trough_cause(result, summary.sawtooth, summary.signal)):
         cards.headline(*caused)
         cards.small(_line_below(telemetry))
         return
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
         steady = telemetry_strip.steady(telemetry, summary)
-        where = f" · the loop is steady from {telemetry_strip.axis_range(steady, telemetry)}" if steady is not telemetry else ""
-        cards.headline(sentence, f"{_line_below(telemetry)}{where}")
+        steady_note = (
+            f" · the loop is steady from {telemetry_strip.axis_range(steady, telemetry)}" if steady is not telemetry else ""
+        )
+        cards.headline(sentence, f"{_line_below(telemetry)}{steady_note}")
         return
     column, name = _activity(telemetry)
     # The steady part of the run, as on every other screen: without start, end and profile.
@@ -283,7 +285,7 @@ def _title(shown: TelemetrySeries, view: tuple[float, float] | None, summary: De
     facts = _facts(shown, column, of) if column else {}
     power = _facts(shown, "power_w", of) if shown.has("power_w") else {}
     outside = of is not None and of.profiles and of.steady.why_none is not None
-    where = f"From {_range(view)}" if view else "Outside the profile" if outside else "Over the whole recording"
+    place = f"From {_range(view)}" if view else "Outside the profile" if outside else "Over the whole recording"
     parts = []
     if facts:
         parts.append(
@@ -291,7 +293,7 @@ def _title(shown: TelemetrySeries, view: tuple[float, float] | None, summary: De
         )
     if power:
         parts.append(f"power {fmt.number(power['mean'])}\u00a0W")
-    return f"{where} {' and '.join(parts)}" if parts else f"{where}: no utilization and no power was sampled"
+    return f"{place} {' and '.join(parts)}" if parts else f"{place}: no utilization and no power was sampled"
 
 
 main()

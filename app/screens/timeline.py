@@ -49,11 +49,11 @@ def main() -> None:
 
 @st.fragment
 def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None:
-    whole = views.extent(recording_id)
-    view = timeline_picture.range_in_address(whole)
+    extent = views.extent(recording_id)
+    view = timeline_picture.range_in_address(extent)
     with st.container(horizontal=True, vertical_alignment="top", gap="small", key="timeline_head"):
         with st.container():
-            _headline(result, rank, view, whole)
+            _headline(result, rank, view, extent)
         other = second_run.choose(result, rank) if rank is not None else None
         shows_all_ranks = other is None and timeline_picture.all_ranks(result)
     if (
@@ -62,7 +62,7 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
         and (late := rank_panels.late_in_the_profile(result, result.communication))
     ):
         cards.caution(late)
-    telemetry = _overlapping(result, rank, whole)
+    telemetry = _overlapping(result, rank, extent)
     if rank is not None and other is not None:
         cards.small(second_run.sentence(rank, other))
     signal = telemetry_strip.column_of(telemetry, telemetry_strip.summary_of(result, telemetry)) if telemetry else None
@@ -75,12 +75,12 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
         panel.explain(("gpu_busy_share", "step_time_ms"), METHOD, "timeline")
         perfetto.button(result.manifest, recording_id)
     if telemetry is None and timeline_picture.drawn():
-        _separate_telemetry(result, rank, whole)
+        _separate_telemetry(result, rank, extent)
 
 
-def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, whole: TimelineSpan) -> None:
+def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, extent: TimelineSpan) -> None:
     length = fmt.duration_ns(view.ns)
-    length = f"the whole {length}" if view == whole else f"the {length} in view"
+    length = f"the whole {length}" if view == extent else f"the {length} in view"
     if rank is None:
         cards.headline(f"No GPU work was recorded: what the host does in {length}.")
         return
@@ -88,7 +88,7 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
         cards.headline(UNTRUSTED)  # A caution above the headline gives the reason.
         return
     answer = answer_of(result, rank)
-    if view == whole and answer is not None:
+    if view == extent and answer is not None:
         named = f"Rank {rank.rank}" if len(result.ranks) > 1 and rank.rank is not None else "The GPU"
         cards.headline(answer.works.replace("The GPU", named, 1), answer.waits or _of_a_busy_gpu(result, rank, answer))
         return
@@ -99,15 +99,15 @@ def _headline(result: RunResult, rank: RankResult | None, view: TimelineSpan, wh
     counted = [
         TimelineSpan(int(start), int(end)) for start, end in rank.counted[["start_ns", "end_ns"]].itertuples(index=False)
     ]
-    most = (
+    most_lost = (
         words.most_lost(facts, view, counted, answer.names if answer is not None else {})
         if facts.works_share < MAX_WORKING_SHARE
         else None
     )
     under = [
-        *([f"most is lost to {most.sentence}"] if most is not None else []),
+        *([f"most is lost to {most_lost.sentence}"] if most_lost is not None else []),
         *(["as profiled"] if rank.best.source != "profile" else []),
-        *([most.remark] if most is not None and most.remark else []),
+        *([most_lost.remark] if most_lost is not None and most_lost.remark else []),
     ]
     sentence = f"The GPU works {fmt.share(facts.works_share)} of {length}."
     note = "; ".join(under)
@@ -123,14 +123,14 @@ def _of_a_busy_gpu(result: RunResult, rank: RankResult, answer: StepAnswer) -> s
     return f"It waits {fmt.part_ms(answer.step_ms, answer.waits_ms)}{healthy}."
 
 
-def _overlapping(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> TelemetrySeries | None:
+def _overlapping(result: RunResult, rank: RankResult | None, extent: TimelineSpan) -> TelemetrySeries | None:
     telemetry = telemetry_strip.telemetry_of(result, rank.device if rank is not None else None)
-    if telemetry is None or rank is None or not series.overlap(telemetry, whole, rank.trace.clock):
+    if telemetry is None or rank is None or not series.overlap(telemetry, extent, rank.trace.clock):
         return None
     return telemetry
 
 
-def _separate_telemetry(result: RunResult, rank: RankResult | None, whole: TimelineSpan) -> None:
+def _separate_telemetry(result: RunResult, rank: RankResult | None, extent: TimelineSpan) -> None:
     """Say why the telemetry is not drawn on the timeline, and show its last minute separately."""
     telemetry = telemetry_strip.telemetry_of(result, rank.device if rank is not None else None)
     if telemetry is None and result.telemetry.host is not None:
@@ -146,8 +146,8 @@ def _separate_telemetry(result: RunResult, rank: RankResult | None, whole: Timel
     elif rank is not None and not telemetry.clock.shares(rank.trace.clock):
         cards.small("The trace has no absolute clock, so telemetry cannot be aligned with it. Shown separately:")
     else:
-        distance = fmt.duration_ns(max(whole.start_ns - telemetry.span.end_ns, telemetry.span.start_ns - whole.end_ns, 0))
-        when = "before" if telemetry.span.end_ns < whole.start_ns else "after"
+        distance = fmt.duration_ns(max(extent.start_ns - telemetry.span.end_ns, telemetry.span.start_ns - extent.end_ns, 0))
+        when = "before" if telemetry.span.end_ns < extent.start_ns else "after"
         cards.small(f"Telemetry was recorded {distance} {when} the trace, not at the same time. Shown separately:")
     telemetry_strip.last_minute(result)
 
@@ -231,8 +231,8 @@ def _list(
         cards.small("Nothing of this kind is in view.")
         return
     if "name" in rows:
-        rest = {column: heading for column, heading in columns.items() if column != "name"}
-        columns = {"short": columns["name"], **rest}  # The CSV and the timeline have the full name.
+        other_columns = {column: heading for column, heading in columns.items() if column != "name"}
+        columns = {"short": columns["name"], **other_columns}  # The CSV and the timeline have the full name.
         rows = rows.assign(short=distinct_names(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
     for column in ("kind", "cause"):
         if column in rows:

@@ -140,7 +140,7 @@ def work_of(rank: RankResult, numbered: list[tuple[int, Finding]]) -> GpuWork:
 
 
 @st.cache_resource(max_entries=16, show_spinner="Adding up GPU time …", hash_funcs={RankResult: current_result.key_of})
-def _work(rank: RankResult, known: tuple[tuple[str, str], ...], _findings: list[Finding]) -> GpuWork:
+def _work(rank: RankResult, key_values: tuple[tuple[str, str], ...], _findings: list[Finding]) -> GpuWork:
     with current_result.opened(rank, sums=True) as view:
         return tables.gpu_work(view, _findings)
 
@@ -165,12 +165,12 @@ def _with_host(rows: pd.DataFrame, rank: RankResult, by: Grouping, order: str) -
     If ``order`` is that time, operators that launch nothing are included.
     """
     host = _host_times(rank, by)
-    both = rows.merge(host, on=tables.key_columns(by), how="outer" if order == "host_ms" else "left")
-    missing = both["ms"].isna()
-    both["name"] = both["operator"]
-    both["changes"] = [() if absent else changes for absent, changes in zip(missing, both["changes"], strict=True)]
-    both = both.fillna({"ms": 0.0, "share": 0.0, "launches_per_step": 0.0, "owner": "other_compute"})
-    return both.sort_values([order, "name"], ascending=[False, True], ignore_index=True)
+    merged = rows.merge(host, on=tables.key_columns(by), how="outer" if order == "host_ms" else "left")
+    missing = merged["ms"].isna()
+    merged["name"] = merged["operator"]
+    merged["changes"] = [() if absent else changes for absent, changes in zip(missing, merged["changes"], strict=True)]
+    merged = merged.fillna({"ms": 0.0, "share": 0.0, "launches_per_step": 0.0, "owner": "other_compute"})
+    return merged.sort_values([order, "name"], ascending=[False, True], ignore_index=True)
 
 
 def _head(rows: pd.DataFrame, work: GpuWork, result: RunResult, rank: RankResult, by: Grouping) -> None:

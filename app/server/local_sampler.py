@@ -41,7 +41,7 @@ def gpus_here() -> Gpus:
     A child process asks the driver once, because a driver that hangs must not block the pages.
     """
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             [sys.executable, "-c", PROBE],
             capture_output=True,
             text=True,
@@ -51,8 +51,8 @@ def gpus_here() -> Gpus:
         )
     except (OSError, subprocess.TimeoutExpired):
         return Gpus(0, "The NVIDIA driver does not answer.")
-    if done.returncode == 0 and done.stdout.strip().isdigit():
-        count = int(done.stdout)
+    if finished.returncode == 0 and finished.stdout.strip().isdigit():
+        count = int(finished.stdout)
         return Gpus(count, None if count else "The NVIDIA driver lists no GPU.")
     return Gpus(0, "There is no NVIDIA driver on this machine.")
 

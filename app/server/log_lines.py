@@ -40,5 +40,5 @@ def limit_lines() -> None:
     """Limit the log lines of the server's libraries about invalid requests."""
     for name in LOGGERS:
         logger = logging.getLogger(name)
-        if not any(isinstance(one, RepeatFilter) for one in logger.filters):
+        if not any(isinstance(existing, RepeatFilter) for existing in logger.filters):
             logger.addFilter(RepeatFilter())

@@ -59,9 +59,9 @@ class Training:
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self._process.pid)
             by_pid = {process.pid: process for process in (first, *first.children(recursive=True))}
-        own = psutil.Process().username()
+        user = psutil.Process().username()
         for process in psutil.process_iter(["username"]):
-            if process.pid not in by_pid and process.info["username"] == own and process.pid != psutil.Process().pid:
+            if process.pid not in by_pid and process.info["username"] == user and process.pid != psutil.Process().pid:
                 with contextlib.suppress(psutil.Error):
                     if process.environ().get(FOLDER) == self._folder:
                         by_pid[process.pid] = process
@@ -165,9 +165,9 @@ def wait_for_closed_connections() -> None:
 
 def _still_taken(ports: set[int]) -> list[str]:
     deadline = time.monotonic() + MAX_END_S
-    while taken := [port for port in sorted(ports) if not _is_free(port)]:
+    while taken_ports := [port for port in sorted(ports) if not _is_free(port)]:
         if time.monotonic() > deadline:
-            return [f"Port {port} is still in use." for port in taken]
+            return [f"Port {port} is still in use." for port in taken_ports]
         time.sleep(0.1)
     return []
 

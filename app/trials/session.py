@@ -288,7 +288,7 @@ def _excess(value: float | None, base_values: Sequence[float | None]) -> float |
 
     It is 0 inside the range of these values, None if unknown.
     """
-    known = [base_value for base_value in base_values if base_value is not None]
-    if value is None or not known:
+    known_values = [base_value for base_value in base_values if base_value is not None]
+    if value is None or not known_values:
         return None
-    return 0.0 if min(known) <= value <= max(known) else value - statistics.fmean(known)
+    return 0.0 if min(known_values) <= value <= max(known_values) else value - statistics.fmean(known_values)

@@ -157,8 +157,12 @@ def _remarks(trial: Trial, session: TrialSession) -> str:
 def _not_faster_than_one(trial: Trial, session: TrialSession) -> list[str]:
     """Return a sentence if one change of ``trial`` alone is as fast as all of them together."""
     names = {candidate.slug for candidate in trial.candidates}
-    alone = [single for single in session.trials if single.status == "kept" and single.slug in names and single.measured_ms]
-    best = min(alone, key=lambda single: single.measured_ms or 0.0, default=None)
+    single_trials = [
+        trial_alone
+        for trial_alone in session.trials
+        if trial_alone.status == "kept" and trial_alone.slug in names and trial_alone.measured_ms
+    ]
+    best = min(single_trials, key=lambda trial_alone: trial_alone.measured_ms or 0.0, default=None)
     if len(names) < 2 or best is None or (best.measured_ms or 0.0) > (trial.measured_ms or 0.0):
         return []
     return [f"{best.slug} alone is as fast ({_ms(best.measured_ms)})."]

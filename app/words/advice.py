@@ -202,8 +202,8 @@ def advice_on_loss(result: RunResult) -> tuple[str, str] | None:
     is_unexplained = loss.owner == "idle" and loss.cause in (None, "unattributed")
     if is_unexplained or any(_is_about(finding, loss.cause) for finding in result.findings):
         return None
-    whole = f"each {fmt.duration_ms(verdict.step.value)} step" if verdict.step.value else "the recorded time"
-    size = f"up to {fmt.duration_ms(loss.ms)}, {fmt.share(loss.share)} of {whole}"
+    total = f"each {fmt.duration_ms(verdict.step.value)} step" if verdict.step.value else "the recorded time"
+    size = f"up to {fmt.duration_ms(loss.ms)}, {fmt.share(loss.share)} of {total}"
     return causes.helps(loss.owner, loss.cause).rstrip("."), size
 
 
@@ -294,7 +294,7 @@ def diff(change: CodeChange) -> str:
     before, after = (_ALIGNED_COMMENT.sub("  #", text).splitlines() for text in (change.before, change.after))
     lines = [WITH_NAMES if change.of_run else FOR_EXAMPLE]
     for _, a, b, c, d in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
-        same = before[a:b] == after[c:d]
-        lines += [f"  {line}" for line in before[a:b]] if same else [f"- {line}" for line in before[a:b]]
-        lines += [] if same else [f"+ {line}" for line in after[c:d]]
+        is_unchanged = before[a:b] == after[c:d]
+        lines += [f"  {line}" for line in before[a:b]] if is_unchanged else [f"- {line}" for line in before[a:b]]
+        lines += [] if is_unchanged else [f"+ {line}" for line in after[c:d]]
     return "\n".join(printable(line, allowed="\t") for line in lines)  # Users paste it into a terminal or an editor.

@@ -157,17 +157,17 @@ def mfu_headline(
     """
     mfu = fmt.reading("mfu", metrics["mfu"])
     mfu = mfu if mfu.startswith("<") else f"{_trust_sign(metrics['mfu'])}{mfu}"
-    most, where = largest_loss(parts), " under the profiler" if profiled else ""
-    if most is None:
-        return f"MFU is {mfu}{where}.", None
+    largest, condition = largest_loss(parts), " under the profiler" if profiled else ""
+    if largest is None:
+        return f"MFU is {mfu}{condition}.", None
     peak = mfu_peak(metrics)
     peak = f"the GPU's dense {peak}" if peak == "16-bit peak" else f"the {peak}"
     step_ms = sum(part.ms for part in parts)
     least_ms = sum(part.ms for part in parts if part.key == "peak")
     below = f"At {peak}, the products of each {fmt.duration_ms(step_ms)} step would take {fmt.part_ms(step_ms, least_ms)}."
-    if most.key == "dtype":
+    if largest.key == "dtype":
         below += f" At the peak of its operators' dtypes, MFU is {fmt.share(metrics['mfu_at_dtype'].value or 0.0)}."
-    return f"MFU is {mfu}{where}, because {BECAUSE[most.key].format(fmt.share(most.share))}.", below
+    return f"MFU is {mfu}{condition}, because {BECAUSE[largest.key].format(fmt.share(largest.share))}.", below
 
 
 def _trust_sign(reading: Reading) -> str:

@@ -108,10 +108,10 @@ class Push:
         """Send until ``stop`` is set, and then the rest for at most DRAIN_S seconds."""
         while not stop.is_set():
             self._clock.wait(stop, self.step())
-        never = threading.Event()
+        never_set = threading.Event()
         deadline_ns = self._clock.monotonic_ns() + int(DRAIN_S * 1e9)
         while not self.drained() and self._clock.monotonic_ns() < deadline_ns:
-            self._clock.wait(never, min(self.step(), 5.0))
+            self._clock.wait(never_set, min(self.step(), 5.0))
 
     def _resume(self) -> float:
         status, reply = self._request("GET", self.base, None, {})

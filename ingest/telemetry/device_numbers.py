@@ -63,8 +63,10 @@ class DeviceNumbers:
             own_number = int(match.group(1)) if match else len(self.devices)
             if own_number >= MAX_DEVICES or len(self.devices) >= MAX_DEVICES:
                 return None
-            taken = set(self.devices.values())
-            device = own_number if own_number not in taken else next(n for n in itertools.count() if n not in taken)
+            used_numbers = set(self.devices.values())
+            device = (
+                own_number if own_number not in used_numbers else next(n for n in itertools.count() if n not in used_numbers)
+            )
             self.devices[key] = device
             self.table.places[device] = (host, index or uuid)
             self._describe(device, host, uuid, row)

@@ -135,14 +135,14 @@ def _has_rows(header: Header, lines: list[bytes]) -> bool:
     return rows >= MIN_ROWS
 
 
-def _suggested_title(title: str, values: list[str], taken: set[str]) -> str | None:
-    """Return a known title that is not ``taken``, by the words or else the unit in ``title``."""
+def _suggested_title(title: str, values: list[str], used_titles: set[str]) -> str | None:
+    """Return a known title that is not ``used_titles``, by the words or else the unit in ``title``."""
     by_unit = next((names[0] for unit, names in SUGGESTED_TITLES.items() if f"[{unit}]" in title or f"({unit})" in title), None)
     for words, name in TITLE_WORDS:
-        fits = words.search(title) and name not in taken
+        fits = words.search(title) and name not in used_titles
         if fits and not (name == "index" and by_unit) and not (name == "timestamp" and not _may_be_times(values)):
             return name
-    return by_unit if by_unit not in taken else None
+    return by_unit if by_unit not in used_titles else None
 
 
 def _may_be_times(values: list[str]) -> bool:
@@ -159,9 +159,9 @@ def _title_with_quantity(gpu: str, values: list[str]) -> str:
 
 def _advice(header: Header, rows: list[list[str]]) -> str:
     """Return which columns to rename, and how."""
-    taken: set[str] = set()
+    used_titles: set[str] = set()
     if header.has_quantity:
-        taken = {"utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu", "clocks.sm [MHz]"}
+        used_titles = {"utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu", "clocks.sm [MHz]"}
     renamings = []
     understood = {column.position for column in header.columns} | {
         header.time,
@@ -177,11 +177,11 @@ def _advice(header: Header, rows: list[list[str]]) -> str:
             renamings.append(f"{as_shown(title)} to {_title_with_quantity(gpu[1], [row[position] for row in rows])}")
             continue
         values = [row[position] for row in rows]
-        suggested = "timestamp" if are_times(values) else _suggested_title(title, values, taken)
+        suggested = "timestamp" if are_times(values) else _suggested_title(title, values, used_titles)
         if suggested is not None:
-            taken.add(suggested)
+            used_titles.add(suggested)
             renamings.append(f"{as_shown(title)} to {suggested}")
-    missing = "" if "timestamp" in taken or header.time is not None else " It needs a column timestamp."
+    missing = "" if "timestamp" in used_titles or header.time is not None else " It needs a column timestamp."
     if renamings:
         which = " Use the quantity that the columns contain." if any(map(_ONE_GPU.fullmatch, header.titles)) else ""
         return f"Rename {', '.join(renamings)}.{which}{missing}"

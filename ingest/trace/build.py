@@ -70,11 +70,11 @@ class _Linking:
         return duplicates
 
     def _launch_table(self) -> LaunchLinks:
-        table, done = self._tables["calls"], 0
+        table, row_count = self._tables["calls"], 0
         correlation, start = np.empty(table.rows, np.int64), np.empty(table.rows, np.int64)
         for (calls,) in slices(table):
             if calls:
-                rows = slice(done, done := done + len(calls["start"]))
+                rows = slice(row_count, row_count := row_count + len(calls["start"]))
                 correlation[rows], start[rows] = calls["correlation"], calls["start"]
         return LaunchLinks(correlation, start)
 
@@ -142,23 +142,23 @@ class _Linking:
         return call_op, (external[order], np.concatenate(carriers)[order])
 
     def _gpu(self, kept_rows: list[NDArray[np.bool_]], call_of: I64, call_op: I64, op_of: tuple[I64, I64]) -> None:
-        kinds, done = pa.array(GPU_KINDS), 0
+        kinds, row_count = pa.array(GPU_KINDS), 0
         for (table,), keep in zip(slices(self._tables["gpu"], slice_rows=GPU_SLICE_ROWS), kept_rows, strict=True):
             if not table:
                 continue
             gpu = table if keep.all() else {name: values[keep] for name, values in table.items()}
             count = len(gpu["start"])
-            first, end = np.searchsorted(self._cut, (done, done + count))
+            first, end = np.searchsorted(self._cut, (row_count, row_count + count))
             if end > first:
                 gpu = {**gpu, "dur": gpu["dur"].copy()}
-                gpu["dur"][self._cut[first:end] - done] = self._cut_dur[first:end]
-            call = call_of[done : done + count]
+                gpu["dur"][self._cut[first:end] - row_count] = self._cut_dur[first:end]
+            call = call_of[row_count : row_count + count]
             op = np.where(call >= 0, call_op[call], -1) if len(call_op) else np.full(count, -1)
             op = np.where(op >= 0, op, _by_external_id(*op_of, gpu["external_id"]))
             self._writer.insert(
                 "gpu_ops",
                 {
-                    "gpu_op_id": _ids(done, count),
+                    "gpu_op_id": _ids(row_count, count),
                     "kind": pa.DictionaryArray.from_arrays(pa.array(gpu["kind"]), kinds),
                     **self._times(gpu, "name_id", "device", "stream"),
                     **_select(gpu, "correlation", "external_id"),
@@ -169,18 +169,18 @@ class _Linking:
                     **_select(gpu, "occupancy_pct", "bytes", "graph_id", "graph_node_id"),
                 },
             )
-            self._write_collectives(gpu, done, "gpu_op_id")
-            done += count
+            self._write_collectives(gpu, row_count, "gpu_op_id")
+            row_count += count
 
     def _python(self) -> None:
-        nesting, done = Nesting(self._tolerance), 0
+        nesting, row_count = Nesting(self._tolerance), 0
         for (calls,) in slices(self._tables["python"]):
             if calls:
                 parent, _ = nesting.add(calls["thread_id"], calls["start"], calls["dur"]).parents_and_depths()
-                columns = {"python_call_id": _ids(done, len(parent)), **self._times(calls, "name_id", "thread_id")}
+                columns = {"python_call_id": _ids(row_count, len(parent)), **self._times(calls, "name_id", "thread_id")}
                 columns |= {"parent_id": _null_if_negative(parent), "module_id": calls["module_id"]}
                 self._writer.insert("python_calls", columns)
-                done += len(parent)
+                row_count += len(parent)
 
     def _other_tables(self) -> None:
         id_columns = {"gpu_annotations": ("name_id", "device", "stream"), "overheads": ("name_id", "thread_id")}

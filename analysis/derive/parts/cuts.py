@@ -91,22 +91,22 @@ class _Cut:
         tables = [device.table for device in self.devices if len(device.table)]
         begins, ends = tables[0]["start"].to_numpy(np.int64), [table["end"].to_numpy(np.int64) for table in tables]
         opens, closes = first == 0, behind == steps
-        never, ever = ALL_TIMES.starts[0], ALL_TIMES.ends[0]
+        earliest, latest = ALL_TIMES.starts[0], ALL_TIMES.ends[0]
         around_first, around_last = max(first - 1, 0), min(behind, steps - 1)
         return PartBounds(
             steps=slice(first, behind),
             parts=len(self.borders) + 1,
             first=opens,
             last=closes,
-            device_time=_interval(never if opens else begins[first], ever if closes else begins[behind]),
-            host_time=_interval(never if opens else self.host.starts[first], ever if closes else self.host.starts[behind]),
+            device_time=_interval(earliest if opens else begins[first], latest if closes else begins[behind]),
+            host_time=_interval(earliest if opens else self.host.starts[first], latest if closes else self.host.starts[behind]),
             device_view=(
-                never if opens else min(int(table["start"].to_numpy(np.int64)[around_first]) for table in tables),
-                ever if closes else max(int(end[around_last]) for end in ends),
+                earliest if opens else min(int(table["start"].to_numpy(np.int64)[around_first]) for table in tables),
+                latest if closes else max(int(end[around_last]) for end in ends),
             ),
             host_view=(
-                never if opens else int(self.host.starts[around_first]),
-                ever if closes else max(int(self.host.ends[around_last]), *(int(end[behind - 1]) for end in ends)),
+                earliest if opens else int(self.host.starts[around_first]),
+                latest if closes else max(int(self.host.ends[around_last]), *(int(end[behind - 1]) for end in ends)),
             ),
         )
 

@@ -106,8 +106,8 @@ def top_level(events: TraceEvents) -> Tokens:
     """Return the operators without a caller and the launches without an operator, on threads that launch."""
     ops, calls = events.ops, events.calls
     launches = calls.gpu_ops > 0
-    own = launches & ((calls.cpu_op < 0) | _is_annotation(events, calls.cpu_op))
-    chosen_calls = np.flatnonzero(own)
+    is_top_level = launches & ((calls.cpu_op < 0) | _is_annotation(events, calls.cpu_op))
+    chosen_calls = np.flatnonzero(is_top_level)
     parent = ops.parent.copy()
     while (passing := _is_annotation(events, parent)).any():
         parent[passing] = ops.parent[parent[passing]]

@@ -33,7 +33,9 @@ def with_ended_updates(events: TraceEvents, updates: list[list[int]]) -> TraceEv
     """
     ends = events.ops.end.copy()
     for rows in (
-        np.array(one)[events.ops.thread[one] == thread] for one in updates for thread in np.unique(events.ops.thread[one])
+        np.array(optimizer_rows)[events.ops.thread[optimizer_rows] == thread]
+        for optimizer_rows in updates
+        for thread in np.unique(events.ops.thread[optimizer_rows])
     ):
         start, end = events.ops.start[rows], events.ops.end[rows]
         unended = end_ranges(start, end) < end

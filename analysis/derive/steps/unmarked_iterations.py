@@ -37,8 +37,8 @@ def divide_steps(events: TraceEvents, steps: HostSteps, starts: I64) -> HostStep
     ).all():  # Ranges that were never popped have no kernels between them, so the numbers in their names decide.
         period = np.full(len(first), period[0] // _number_growth(steps.names))
     borders = [_borders(kinds[begins[i] : behind[i]], int(period[i])) for i in range(len(first))]
-    whole = [inside for inside in borders if inside is not None]
-    if not any(len(inside) for inside in whole) or len(whole) < MIN_DIVIDING_SHARE * len(borders):
+    divided = [inside for inside in borders if inside is not None]
+    if not any(len(inside) for inside in divided) or len(divided) < MIN_DIVIDING_SHARE * len(borders):
         return steps
     names: list[str] = []
     ends: list[int] = []
@@ -52,7 +52,7 @@ def divide_steps(events: TraceEvents, steps: HostSteps, starts: I64) -> HostStep
         starts=np.array([starts[0], *ends[:-1]], np.int64),
         ends=np.array(ends, np.int64),
         cycle=np.zeros(len(ends), np.int64),
-        lost_marks=len(borders) - len(whole),
+        lost_marks=len(borders) - len(divided),
     )
 
 

@@ -109,11 +109,11 @@ def _wrapper_ns(events: TraceEvents) -> float | None:
     inner = np.flatnonzero(ops.parent >= 0)
     inner = inner[children[ops.parent[inner]] == 1]
     outer = ops.parent[inner]
-    own = (ops.end - ops.start)[outer] - (ops.end - ops.start)[inner]
+    wrapper_ns = (ops.end - ops.start)[outer] - (ops.end - ops.start)[inner]
     ids = {name: i for i, name in enumerate(events.names)}
     costs = []
     for (wrapper, callee), ratio in WRAPPERS.items():
-        own_of_kind = own[(ops.name[outer] == ids.get(wrapper, -1)) & (ops.name[inner] == ids.get(callee, -1))]
+        own_of_kind = wrapper_ns[(ops.name[outer] == ids.get(wrapper, -1)) & (ops.name[inner] == ids.get(callee, -1))]
         if len(own_of_kind) >= MIN_WRAPPERS:
             costs.append(float(np.median(own_of_kind)) / ratio)
     return float(np.mean(costs)) if costs else None

@@ -83,10 +83,10 @@ def _micro_batches(
     length = len(last.forward)
     first = replace(micro_batches[0], forward=micro_batches[0].forward[len(micro_batches[0].forward) - length :])
     same_shapes = all(
-        np.array_equal(kind[one.forward], kind[last.forward]) and np.array_equal(kind[one.backward], kind[last.backward])
-        for one in (first, *later)
+        np.array_equal(kind[batch.forward], kind[last.forward]) and np.array_equal(kind[batch.backward], kind[last.backward])
+        for batch in (first, *later)
     )
-    accumulates = all(len(one.added) > len(first.added) for one in later)
+    accumulates = all(len(batch.added) > len(first.added) for batch in later)
     return [first, *later] if length and same_shapes and accumulates else []
 
 
@@ -104,7 +104,7 @@ def micro_batches_that_fit(context: RuleContext, number: int) -> int:
     peaks = memory_at(context.recording, context.rank.device, factors)
     needed = [used_bytes * times for times in factors]
     if peaks is not None:  # The rest of the memory in use does not depend on the batch.
-        needed = [min(most, used_bytes + peak - peaks[-1]) for most, peak in zip(needed, peaks, strict=True)]
+        needed = [min(needed_bytes, used_bytes + peak - peaks[-1]) for needed_bytes, peak in zip(needed, peaks, strict=True)]
     return next(
         fewer for fewer, size in zip(numbers, needed, strict=True) if size <= MAX_USED_SHARE * total_bytes or fewer == number
     )
@@ -121,9 +121,9 @@ def merging_edits(context: RuleContext, steps: Sequence[Sequence[MicroBatch]], r
     removed: list[I64] = []
     for step in steps:
         backward = [*step[: remaining - 1], step[-1]]
-        remaining_rows += [one.forward for one in step[:remaining]] + [one.backward for one in backward]
-        added = [one.added for one in backward] if remaining > 1 else []
-        every = np.concatenate([np.concatenate([one.forward, one.backward, one.added]) for one in step])
+        remaining_rows += [batch.forward for batch in step[:remaining]] + [batch.backward for batch in backward]
+        added = [batch.added for batch in backward] if remaining > 1 else []
+        every = np.concatenate([np.concatenate([batch.forward, batch.backward, batch.added]) for batch in step])
         removed.append(np.setdiff1d(every, np.concatenate([*remaining_rows[-2 * remaining :], *added])))
     work = context.work
     removed_ops = work["gpu_op_id"].to_numpy(np.int64)[np.concatenate(removed)]

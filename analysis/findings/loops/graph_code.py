@@ -119,9 +119,9 @@ STAGES_CHANGES = (
 # A trainer's step contains callbacks, logging and the optimizer, so users cannot capture the step by hand.
 TRAINER_FIXES = {
     trainer: Action(
-        "Launch", "the model's passes as CUDA graphs", f" with {how}; or give each launch more work with a larger batch."
+        "Launch", "the model's passes as CUDA graphs", f" with {code}; or give each launch more work with a larger batch."
     )
-    for trainer, how in (
+    for trainer, code in (
         ("Transformers", "torch_compile=True and torch_compile_mode='reduce-overhead'"),
         ("Lightning", "model.compile(mode='reduce-overhead')"),
     )

@@ -142,7 +142,9 @@ def _loops(events: Sequence[AttentionEvent]) -> Iterator[tuple[int, list[int]]]:
     positions = [position for position, event in enumerate(events) if event.kind != "join"]
     computing = [events[position] for position in positions]
     attentions = list(_attentions(computing))
-    own_products = [_products_between(computing, one, other) for one, other in pairwise(attentions)]
+    own_products = [
+        _products_between(computing, attention, next_attention) for attention, next_attention in pairwise(attentions)
+    ]
     start = 0
     while start < len(attentions):
         end = start + 1

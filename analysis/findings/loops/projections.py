@@ -31,13 +31,17 @@ def with_joined_projections(rows: pd.DataFrame, loop: HeadLoop, gpu: GpuPeaks | 
     likely, low, high = (rows["dur_ns"].astype("int64") for _ in range(3))
     projections = rows[rows["operator"].isin(PROJECTION_OPERATORS) & (rows["category"] == "gemm")]
     head_size = _head_size(loop.work.forward)
-    for _, same in projections.groupby(["operator", "flop_signature_id"], dropna=False):
-        time = _joined_time(same.iloc[0], loop.heads, head_size, gpu) if head_size is not None and gpu is not None else None
+    for _, equal_projections in projections.groupby(["operator", "flop_signature_id"], dropna=False):
+        time = (
+            _joined_time(equal_projections.iloc[0], loop.heads, head_size, gpu)
+            if head_size is not None and gpu is not None
+            else None
+        )
         if time is None:
             continue
-        now_ns = same["dur_ns"].mean()
+        now_ns = equal_projections["dur_ns"].mean()
         for column, edge in ((likely, time.ms), (low, time.low), (high, time.high)):
-            column.loc[same.index] = max(round(min(edge * 1e6 / loop.heads, now_ns)), 1)
+            column.loc[equal_projections.index] = max(round(min(edge * 1e6 / loop.heads, now_ns)), 1)
     if len(projections):
         sums = rows.index[rows["operator"].isin(SUMS) & (rows["category"] == "elementwise")]
         for column in (likely, low):

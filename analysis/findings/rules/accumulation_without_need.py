@@ -65,7 +65,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if predicted_ms is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted_ms):
         return
     memory, samples = memory_use(context), _samples(context, steps[0][0])
-    rows = context.work.iloc[np.concatenate([one.forward for step in steps for one in step])]
+    rows = context.work.iloc[np.concatenate([micro_batch.forward for step in steps for micro_batch in step])]
     of_samples = f" of {samples}" if samples else ""
     free = f", and {in_memory(memory[1] - memory[0])} of memory are free" if memory is not None else ""
     yield Evidence(

@@ -66,11 +66,11 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     loop_passes = [(_loop_passes(context, [op for body in loop for op in body]), len(loop)) for loop in loops]
     edits = [
         edit
-        for both, experts in loop_passes
-        for one_pass in (both.forward, both.backward)
+        for passes, experts in loop_passes
+        for one_pass in (passes.forward, passes.backward)
         for edit in merged_body_edits(one_pass, experts)
     ]
-    rows = pd.concat([both.both_passes for both, _ in loop_passes])
+    rows = pd.concat([passes.both_passes for passes, _ in loop_passes])
     predicted_ms = context.predict_ms(edits)
     if predicted_ms is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted_ms):
         return

@@ -197,7 +197,7 @@ def _time_products(
     joined = calls.drop(separate.index)
     recorded_ns = part.groupby("flop_op_id")["dur_ns"].sum()
     separate_time = _widened_to(estimate(work, gpu), estimate(slow_work, gpu))
-    joined_works = (_batched_work(one, len(joined), is_weight_gradient) for one in (work, slow_work))
+    joined_works = (_batched_work(product_work, len(joined), is_weight_gradient) for product_work in (work, slow_work))
     joined_time = _widened_to(*(estimate(joined_work, gpu) for joined_work in joined_works))
     for rows, time, calls_in_one in ((separate, separate_time, 1), (joined.iloc[:1], joined_time, len(joined))):
         for row in rows.itertuples():

@@ -171,12 +171,15 @@ def _excess_time(position: int, own: Sequence[OwnTime], peers: Sequence[int], le
     The stages of a pipeline have different work and different launches by design. But a long pause of only one stage is not part
     of the design. So a rank that is alone in its stage is compared with all other ranks, and only its long pauses count.
     """
-    alone = len(peers) == 1 and len(own) > 1
-    own_time_of_rank, peer_times = own[position], tuple(own[p] for p in (range(len(own)) if alone else peers) if p != position)
+    has_no_peer = len(peers) == 1 and len(own) > 1
+    own_time_of_rank, peer_times = (
+        own[position],
+        tuple(own[p] for p in (range(len(own)) if has_no_peer else peers) if p != position),
+    )
     excess: dict[OwnTimePart, float] = {}
     stalls: dict[OwnTimePart, int] = {}
     for part in own_time_of_rank.parts:
-        if alone and not (part.long and part.cause in PAUSE_CAUSES):
+        if has_no_peer and not (part.long and part.cause in PAUSE_CAUSES):
             continue
         excess_ns, stalls[part] = excess_of(part, own_time_of_rank, peer_times, least_ns) if peer_times else (None, 0)
         if excess_ns is not None:
@@ -192,7 +195,9 @@ def _excess_time(position: int, own: Sequence[OwnTime], peers: Sequence[int], le
             stalls[part] = max(stalls[part], marked)
             excess[part] = max(excess.get(part, 0.0), min(by_gap_ns, float(part.ns.mean())))
     if peer_times:  # Recording does not lengthen a stretch without calls, so it counts even if the GPU has work in the profile.
-        by_gap_ns, marked = longer_by_gap_ns(UNRECORDED, own_time_of_rank, peer_times, least_ns, least_ns if alone else 0.0)
+        by_gap_ns, marked = longer_by_gap_ns(
+            UNRECORDED, own_time_of_rank, peer_times, least_ns, least_ns if has_no_peer else 0.0
+        )
         known = next((part for part in excess if part.long and part.cause == UNRECORDED), None)
         if by_gap_ns > (excess[known] if known is not None else 0.0):
             excess = {part: ns for part, ns in excess.items() if part is not known}

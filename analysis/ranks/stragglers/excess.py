@@ -30,9 +30,9 @@ def longer_ns(cause: str, rank: OwnTime, peers: Sequence[OwnTime]) -> float:
     Gaps count even while the GPU has work, because the profiler changes the times at which the GPU runs out of work. The result
     is 0 if the excess is within the error.
     """
-    own = rank.long_gaps_ns.get(cause, 0.0)
-    excess = own - float(np.median([other.long_gaps_ns.get(cause, 0.0) for other in peers]))
-    return excess if excess > (HOST_ERROR * own if CAUSE_OF[cause].slowed else 0.0) else 0.0
+    own_gaps_ns = rank.long_gaps_ns.get(cause, 0.0)
+    excess = own_gaps_ns - float(np.median([peer.long_gaps_ns.get(cause, 0.0) for peer in peers]))
+    return excess if excess > (HOST_ERROR * own_gaps_ns if CAUSE_OF[cause].slowed else 0.0) else 0.0
 
 
 def longer_by_gap_ns(
@@ -45,18 +45,18 @@ def longer_by_gap_ns(
     is 0 if it is below ``least_ns`` in most counted steps and no stall recurs. The profiler's cost is not subtracted, because it
     is known per step and not per gap.
     """
-    common = [step for step in rank.steps if all(step in other.steps for other in peers)]
+    common = [step for step in rank.steps if all(step in peer.steps for peer in peers)]
     pauses = [pause for pause in rank.longest_ns if pause[0] == cause]
-    slowdown = max(rank.short_ns / max(float(np.median([other.short_ns for other in peers])), 1.0), 1.0)
+    slowdown = max(rank.short_ns / max(float(np.median([peer.short_ns for peer in peers])), 1.0), 1.0)
     excess = np.zeros(len(common))
     for (i, step), pause in product(enumerate(common), pauses):
         gaps = rank.longest_ns[pause][rank.steps.index(step)]
-        theirs = np.zeros((len(peers), len(gaps)))
-        for row, other in zip(theirs, peers, strict=True):
-            other_gaps = other.longest_ns[pause][other.steps.index(step)][: len(gaps)] if pause in other.longest_ns else ()
+        peer_gaps = np.zeros((len(peers), len(gaps)))
+        for row, peer in zip(peer_gaps, peers, strict=True):
+            other_gaps = peer.longest_ns[pause][peer.steps.index(step)][: len(gaps)] if pause in peer.longest_ns else ()
             row[: len(other_gaps)] = other_gaps
-        usual = slowdown * np.maximum(np.median(theirs, axis=0), LONG_GAP_NS)
-        excess[i] += np.where(gaps > np.maximum((1 + HOST_ERROR) * usual, least_gap_ns), gaps - usual, 0.0).sum()
+        usual_ns = slowdown * np.maximum(np.median(peer_gaps, axis=0), LONG_GAP_NS)
+        excess[i] += np.where(gaps > np.maximum((1 + HOST_ERROR) * usual_ns, least_gap_ns), gaps - usual_ns, 0.0).sum()
     long = excess >= MIN_STALL_SHARE * len(excess) * least_ns
     recurs, stalls = _stalls_recur(long, rank, excess)
     persists = len(excess) > 0 and (excess >= least_ns).mean() > PERSISTENT_SHARE
@@ -71,27 +71,27 @@ def excess_of(part: OwnTimePart, rank: OwnTime, peers: Sequence[OwnTime], least_
     The excess is the mean in ns per step. It is None unless most counted steps have an excess. For time that the profiler does
     not affect, several steps are enough if the mean over all steps is at least ``least_ns``.
     """
-    theirs = [_same_part(part, other) for other in peers]
+    peer_parts = [_same_part(part, peer) for peer in peers]
     short = _short_gaps_ns(part, rank)
-    common = [step for step in rank.steps if all(step in other.steps for other in peers)]
+    common = [step for step in rank.steps if all(step in peer.steps for peer in peers)]
     if not common:
         return None, 0
     at = [rank.steps.index(step) for step in common]
-    table = np.array([[t.ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, peers, strict=True)])
+    table = np.array([[t.ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(peer_parts, peers, strict=True)])
     if part.long and not CAUSE_OF[part.cause].slowed:
         # The same work may be in short gaps on the peers. Their short gaps count as far as they exceed those of this rank.
         own_short = np.array([short[rank.steps.index(s)] for s in common])
-        for row, other in zip(table, peers, strict=True):
-            peer_short = _short_gaps_ns(part, other)
-            row += np.maximum([peer_short[other.steps.index(s)] for s in common] - own_short, 0.0)
+        for row, peer in zip(table, peers, strict=True):
+            peer_short = _short_gaps_ns(part, peer)
+            row += np.maximum([peer_short[peer.steps.index(s)] for s in common] - own_short, 0.0)
     errors = np.array(
-        [[t.error_ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(theirs, peers, strict=True)]
+        [[t.error_ns[o.steps.index(s)] if t else 0.0 for s in common] for t, o in zip(peer_parts, peers, strict=True)]
     )
-    usual = np.median(table, axis=0)
-    excess: F64 = part.ns[at] - usual
+    median_ns = np.median(table, axis=0)
+    excess: F64 = part.ns[at] - median_ns
     limit = np.median(errors, axis=0) if part.cause in OF_GPU else part.error_ns[at] + np.median(errors, axis=0)
     if len(peers) >= MIN_PEERS_FOR_SPREAD:
-        limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - usual), axis=0))
+        limit = np.maximum(limit, OUTLIER_MADS * MAD_TO_SIGMA * np.median(np.abs(table - median_ns), axis=0))
     if part.cause not in OF_GPU and not CAUSE_OF[part.cause].slowed:
         long = excess > np.maximum(limit, least_ns)
         recurs, stalls = _stalls_recur(long, rank, excess)
@@ -127,7 +127,7 @@ def wait_unrecorded(rank: OwnTime, peers: Sequence[OwnTime], lost_ns: float) -> 
 
     ``lost_ns`` is the time that ``rank`` loses per step.
     """
-    hidden = float(np.median([other.hidden_ns for other in peers]))
+    hidden = float(np.median([peer.hidden_ns for peer in peers]))
     return hidden >= MIN_HIDDEN_RATIO * rank.hidden_ns and hidden - rank.hidden_ns >= MIN_HIDDEN_SHARE * lost_ns
 
 

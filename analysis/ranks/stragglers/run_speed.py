@@ -129,7 +129,7 @@ def _host_edits(job: JointReplay, factors: Mapping[int, float]) -> EditsAt:
     stay as they are: recording makes calls longer, but not a stretch without calls.
     """
     calls = {position: _launch_calls(job.members[position].problem) for position in factors}
-    return lambda factor: {p: [FasterHost(own * factor, calls[p])] for p, own in factors.items()}
+    return lambda factor: {p: [FasterHost(own_factor * factor, calls[p])] for p, own_factor in factors.items()}
 
 
 def _launch_calls(problem: ReplayProblem) -> tuple[int, ...]:

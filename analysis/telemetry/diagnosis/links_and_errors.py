@@ -122,13 +122,13 @@ def _processes(gpu: DeviceSamples, total: int) -> Iterator[Observation]:
     if share < 0.02 or int(several.sum()) < 3:
         return
     highest_count = float(np.nanmax(values))
-    always = share > 0.95
+    all_the_time = share > 0.95
     times = gpu.times[several]
     yield _observation(
         gpu, "several-processes", f"{highest_count:.0f} processes use {_gpu_name(gpu, total)} {percent(share)} of the time",
         f"{count_of_samples(int(several.sum()), len(several))[0].upper()}{count_of_samples(int(several.sum()), len(several))[1:]} have more than one process. They do not show whose processes these are.",
-        ("Check", "whose processes they are", ": a foreign one takes time from the job." if not always else ": workers of one job are ordinary, a foreign job is not."),
-        severity="info" if always else "warning", confidence="medium", unit="processes", value=highest_count, time_share=share,
+        ("Check", "whose processes they are", ": a foreign one takes time from the job." if not all_the_time else ": workers of one job are ordinary, a foreign job is not."),
+        severity="info" if all_the_time else "warning", confidence="medium", unit="processes", value=highest_count, time_share=share,
         start_ns=int(times[0]), end_ns=int(times[-1]), record_next="nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv -l 10", details={},
     )  # fmt: skip
 

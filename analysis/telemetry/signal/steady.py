@@ -97,8 +97,8 @@ def find_steady(time_ns: I64, busy: F64, shadows: Sequence[Span] = (), marked: S
         return SteadyPart(None, None, f"{len(times)} samples are too few")
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
     if (values > threshold).sum() < 2:
-        never = "the GPU never worked while it was sampled"
-        return SteadyPart(None, None, f"fewer than two samples are above {threshold:.3g} %" if values.any() else never)
+        never_worked = "the GPU never worked while it was sampled"
+        return SteadyPart(None, None, f"fewer than two samples are above {threshold:.3g} %" if values.any() else never_worked)
     clear = np.ones(len(times), bool)
     for start, end in shadows:
         clear &= (times <= start) | (times > end)

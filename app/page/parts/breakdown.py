@@ -121,5 +121,5 @@ def show_for_phone(rows: pd.DataFrame, by: Grouping, run: str, caption: str) -> 
     ]
     with st.container(key="work_narrow"):
         cards.narrow_rows(lines, caption)
-        if (more := len(rows) - len(lines)) > 0:
-            cards.small(f"{fmt.count(more)} smaller rows are not shown. Search for a name, or use the CSV.")
+        if (further_count := len(rows) - len(lines)) > 0:
+            cards.small(f"{fmt.count(further_count)} smaller rows are not shown. Search for a name, or use the CSV.")

@@ -15,15 +15,15 @@ from sawtooth.app.page.runs.compare_choice import Choice
 from sawtooth.ingest.manifest import Manifest
 
 
-def show(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
+def show(choice: Choice, manifest_of: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
     """Offer additional runs; with three or more, show the sweep over the setting in which they differ."""
     with st.expander("Compare three or more runs", icon=":material/show_chart:", expanded=bool(choice.more)):
-        _sweep(choice, known, names)
+        _sweep(choice, manifest_of, names)
 
 
-def _sweep(choice: Choice, known: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
-    compare_choice.picker(compare_choice.MORE, "Further runs", choice.more, (*choice.a, *choice.b), known, names)
-    runs = [known[run] for run in dict.fromkeys((*choice.a, *choice.b, *choice.more)) if run in known]
+def _sweep(choice: Choice, manifest_of: Mapping[str, Manifest], names: Mapping[str, str]) -> None:
+    compare_choice.picker(compare_choice.MORE, "Further runs", choice.more, (*choice.a, *choice.b), manifest_of, names)
+    runs = [manifest_of[run] for run in dict.fromkeys((*choice.a, *choice.b, *choice.more)) if run in manifest_of]
     if len(runs) < 3:
         cards.small(
             "Runs that differ in one setting (for example the tag batch_size=64) become a table and a curve that shows the best value."

@@ -34,21 +34,24 @@ def advised_findings(result: RunResult) -> list[tuple[int, Finding]]:
 
 def show_rest(result: RunResult, shown: list[Finding]) -> None:
     """Show all findings except ``shown``, folded."""
-    rest = [(number, finding) for number, finding in advice.numbered(result) if finding not in shown]
-    more = [(number, finding) for number, finding in rest if reading_order.is_advice(finding)]
-    known = rest[len(more) :]
-    left = [
+    other_findings = [(number, finding) for number, finding in advice.numbered(result) if finding not in shown]
+    with_advice = [(number, finding) for number, finding in other_findings if reading_order.is_advice(finding)]
+    without_advice = other_findings[len(with_advice) :]
+    unshown = [
         (label, folded)
         for label, folded in (
-            (fmt.many(len(more), "more change") if shown else f"{fmt.many(len(more), 'change')} to try", more),
-            (words.remarks_heading(len(known)), known),
+            (
+                fmt.many(len(with_advice), "more change") if shown else f"{fmt.many(len(with_advice), 'change')} to try",
+                with_advice,
+            ),
+            (words.remarks_heading(len(without_advice)), without_advice),
         )
         if folded
     ]
-    if left:
-        with st.expander(" · ".join(label for label, _ in left), icon=":material/list:"):
-            for label, folded in left:
-                if len(left) > 1:
+    if unshown:
+        with st.expander(" · ".join(label for label, _ in unshown), icon=":material/list:"):
+            for label, folded in unshown:
+                if len(unshown) > 1:
                     cards.section_label(label)
                 for number, finding in folded:
                     show_finding(number, finding, result)
@@ -127,8 +130,8 @@ def place_of(finding: Finding, result: RunResult) -> dict[str, str] | None:
     view = whole_step(rank, finding) if rank is not None else None
     if rank is None or view is None:
         return None
-    whole = views.extent(rank.recording_id)
-    low, high = view.zoomed(TIMELINE_SPAN_RATIO, whole).relative_ms(whole.start_ns)
+    extent = views.extent(rank.recording_id)
+    low, high = view.zoomed(TIMELINE_SPAN_RATIO, extent).relative_ms(extent.start_ns)
     return {"t0": f"{low:.6f}", "t1": f"{high:.6f}", "finding": finding.rule}
 
 

@@ -83,8 +83,8 @@ def show(row: pd.Series, rank: RankResult, result: RunResult, *, named: bool) ->
 def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, TimelineSpan | None, str]:
     with current_result.opened(rank) as view:
         durations = tables.kernel_durations(view, name)
-        same = tables.kernels(view)
-        row = same[same["name"] == name].iloc[0]
+        all_kernels = tables.kernels(view)
+        row = all_kernels[all_kernels["name"] == name].iloc[0]
         low, middle, high = (fmt.duration_ns(row[f"{which}_us"] * 1e3) for which in ("min", "median", "max"))
         spread = f"One launch takes {low} to {high}, median {middle}"
         return durations, attainable.attained_operators(view, name), attainable.longest_launch(view, name), spread
@@ -92,17 +92,17 @@ def _about(rank: RankResult, name: str) -> tuple[pd.DataFrame, pd.DataFrame, Tim
 
 def reached(works_for: pd.DataFrame) -> str | None:
     """Return a sentence that compares the first operator with the attainable time, or None."""
-    known = works_for[works_for["least_ms"].notna()]
-    if known.empty:
+    with_bound = works_for[works_for["least_ms"].notna()]
+    if with_bound.empty:
         return None
-    first = known.iloc[0]
+    first = with_bound.iloc[0]
     shapes = f" ({fmt.clean(str(first['shapes']), 80)})" if first["shapes"] else ""
     took = f"{fmt.clean(str(first['operator']), 60)}{shapes} takes {fmt.duration_ms(first['ms'])}"
-    least = f"{fmt.duration_ms(first['least_ms'])} at the GPU's peaks"
+    shortest_time = f"{fmt.duration_ms(first['least_ms'])} at the GPU's peaks"
     if pd.isna(first["expected_ms"]):
-        return f"{took}; its FLOPs and bytes need {least}."
+        return f"{took}; its FLOPs and bytes need {shortest_time}."
     low, high = fmt.duration_ms(first["low_ms"]), fmt.duration_ms(first["high_ms"])
-    return f"{took}; timed kernels of such work take ≈\u00a0{fmt.duration_ms(first['expected_ms'])} ({low} to {high}), and it needs {least}."
+    return f"{took}; timed kernels of such work take ≈\u00a0{fmt.duration_ms(first['expected_ms'])} ({low} to {high}), and it needs {shortest_time}."
 
 
 def copied(works_for: pd.DataFrame, name: str, gpu: GpuPeaks | None) -> str | None:
@@ -110,8 +110,8 @@ def copied(works_for: pd.DataFrame, name: str, gpu: GpuPeaks | None) -> str | No
 
     The result is None if no bytes are recorded.
     """
-    known = works_for[works_for["bytes"] > 0]
-    moved, ms, launches = (float(known[column].sum()) for column in ("bytes", "kernel_ms", "launches"))
+    with_bytes = works_for[works_for["bytes"] > 0]
+    moved, ms, launches = (float(with_bytes[column].sum()) for column in ("bytes", "kernel_ms", "launches"))
     if not moved or not ms:
         return None
     what = f"These copies move {fmt.bytes_(moved)} in {fmt.duration_ms(ms)}"
@@ -199,8 +199,8 @@ def _headings(works_for: pd.DataFrame, rank: RankResult, *, copies: bool) -> dic
 
 
 def _timeline_link(rank: RankResult, longest: TimelineSpan) -> None:
-    whole = views.extent(rank.recording_id)
-    low, high = longest.zoomed(TIMELINE_SPAN_RATIO, whole).relative_ms(whole.start_ns)
+    extent = views.extent(rank.recording_id)
+    low, high = longest.zoomed(TIMELINE_SPAN_RATIO, extent).relative_ms(extent.start_ns)
     frame.link(
         "timeline",
         "Show its longest launch on the timeline",

@@ -96,8 +96,8 @@ def late_in_the_profile(result: RunResult, communication: Communication) -> str 
         return None
     late = communication.stragglers[0]
     first = max(communication.ranks, key=lambda waits: waits.late_ms)
-    here = max((waits.late_ms for waits in communication.ranks if waits.position in late.positions), default=0.0)
-    if not first.late_ms - here >= SKEW_SHARE * (result.ranks[first.position].best.mean_ms or 0.0) > 0:
+    late_ms = max((waits.late_ms for waits in communication.ranks if waits.position in late.positions), default=0.0)
+    if not first.late_ms - late_ms >= SKEW_SHARE * (result.ranks[first.position].best.mean_ms or 0.0) > 0:
         return None
     name = f"rank {first.rank}" if first.rank is not None else f"device {first.device}"
     return (
@@ -141,8 +141,8 @@ def pipeline(result: RunResult, communication: Communication) -> None:
     schedule = communication.schedule
     if schedule is None:
         return
-    here = result.ranks if communication.job_ranks is None else ()
-    labels = [_stage_label(here, number, stage) for number, stage in enumerate(schedule.stages)]
+    ranks = result.ranks if communication.job_ranks is None else ()
+    labels = [_stage_label(ranks, number, stage) for number, stage in enumerate(schedule.stages)]
     panel.show_bars(charts.schedule(schedule, labels, dark=frame.is_dark()), "pipeline")
     chunks = f", {schedule.chunks} chunks of the model on each stage" if schedule.chunks > 1 else ""
     order = f" ({schedule.schedule}{chunks})" if schedule.schedule else ""

@@ -31,27 +31,29 @@ def show(rank: RankResult, name: str, unit: str) -> None:
 
     If no lines are recorded, say how to record them. ``unit`` is the unit of the times.
     """
-    known = lines(rank)
-    own = known[known["operator"] == name]
-    if known.empty:
+    all_lines = lines(rank)
+    lines_of_operator = all_lines[all_lines["operator"] == name]
+    if all_lines.empty:
         cards.small("The line of your code that calls it is not recorded. To record it: sawtooth run --stacks")
         return
-    if own.empty:
+    if lines_of_operator.empty:
         return
-    cards.title(f"Called from {fmt.clean(str(own['line'].iloc[0]), 80)}" + (" most" if len(own) > 1 else ""))
-    if len(own) == 1:
+    cards.title(
+        f"Called from {fmt.clean(str(lines_of_operator['line'].iloc[0]), 80)}" + (" most" if len(lines_of_operator) > 1 else "")
+    )
+    if len(lines_of_operator) == 1:
         return
-    whole = float(own["gpu_ms"].sum())
+    total_ms = float(lines_of_operator["gpu_ms"].sum())
     cells = [
         (
             fmt.clean(row["line"], 80),
             fmt.number(row["gpu_ms"]),
-            fmt.share(row["gpu_ms"] / whole) if whole else "",
+            fmt.share(row["gpu_ms"] / total_ms) if total_ms else "",
             fmt.count(row["calls"]),
         )
-        for row in own.head(LINES_SHOWN).to_dict("records")
+        for row in lines_of_operator.head(LINES_SHOWN).to_dict("records")
     ]
     headers = ("Your line", f"GPU, {unit}", "Share", "Calls in the trace")
     cards.table(headers, cells, "Lines that call the operator", figures=True)
-    if len(own) > LINES_SHOWN:
-        cards.small(f"{len(own) - LINES_SHOWN} more lines call it.")
+    if len(lines_of_operator) > LINES_SHOWN:
+        cards.small(f"{len(lines_of_operator) - LINES_SHOWN} more lines call it.")

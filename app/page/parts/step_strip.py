@@ -48,8 +48,8 @@ def show(run: str, rank: RankResult, *, name: str = "profiled steps", longest_ms
 def _html(run: str, rank: RankResult, top: float, dark: bool, name: str) -> str:
     """Return the strip's HTML; it is cached, because hundreds of steps take 0.3 s."""
     table = _owners(rank)
-    whole, many = views.extent(rank.recording_id), table["step"].nunique() > MAX_LABELLED_COLUMNS
-    columns = [_column(run, rows, top, whole, many=many, dark=dark) for _, rows in table.groupby("step")]
+    extent, is_crowded = views.extent(rank.recording_id), table["step"].nunique() > MAX_LABELLED_COLUMNS
+    columns = [_column(run, rows, top, extent, is_crowded=is_crowded, dark=dark) for _, rows in table.groupby("step")]
     counted = table[table["counted"].astype(bool)]
     lengths = (counted if len(counted) else table).groupby("step")["ms"].sum()
     between = fmt.span_ms(float(lengths.min()), float(lengths.max()))
@@ -75,22 +75,22 @@ def sentence(table: pd.DataFrame) -> str:
     return f"{steps}{stands_out}. Select one to see it on the timeline."
 
 
-def _column(run: str, rows: pd.DataFrame, top: float, whole: TimelineSpan, *, many: bool, dark: bool) -> dict[str, Any]:
+def _column(run: str, rows: pd.DataFrame, top: float, extent: TimelineSpan, *, is_crowded: bool, dark: bool) -> dict[str, Any]:
     first = rows.iloc[0]
     span = TimelineSpan(int(first["start_ns"]), int(first["end_ns"]))
-    t0, t1 = span.zoomed(TIMELINE_SPAN_RATIO, whole).relative_ms(whole.start_ns)
+    t0, t1 = span.zoomed(TIMELINE_SPAN_RATIO, extent).relative_ms(extent.start_ns)
     ms = float(rows["ms"].sum())
     ordered = sorted(rows.to_dict("records"), key=lambda row: (-OWNER_KEYS.index(str(row["owner"])), str(row["cause"])))
     parts = [
         (colour_of(str(row["owner"]), row["cause"] if pd.notna(row["cause"]) else None), float(row["ms"])) for row in ordered
     ]
-    most, most_ms = max(parts, key=lambda part: part[1])
+    longest_part, most_ms = max(parts, key=lambda part: part[1])
     left_out = "" if first["counted"] else ", not counted"
     return {
         "address": f"timeline?{urlencode({'run': run, 't0': f'{t0:.6f}', 't1': f'{t1:.6f}'})}",
         "counted": bool(first["counted"]),
-        "label": "" if first["counted"] or many else "not counted",
-        "words": f"step {int(first['step'])}: {fmt.duration_ms(ms)}, most of it {most.label} ({fmt.duration_ms(most_ms)}){left_out}",
+        "label": "" if first["counted"] or is_crowded else "not counted",
+        "words": f"step {int(first['step'])}: {fmt.duration_ms(ms)}, most of it {longest_part.label} ({fmt.duration_ms(most_ms)}){left_out}",
         "height": f"{max(ms / top, 0.04):.1%}" if top else "4%",
         "parts": [
             {"texture": colour.texture, "weight": round(1000 * part / ms, 1), "colour": colour.on(dark)}

@@ -12,8 +12,8 @@ from sawtooth.app.words.comparisons import sweep as words
 def show(sweep: Sweep) -> None:
     """Show the curve, with the recommended value as its title, and the table."""
     rows = words.rows(sweep)
-    title, _, more = fmt.clean(words.sentence(sweep)).partition(". ")
+    title, _, details = fmt.clean(words.sentence(sweep)).partition(". ")
     panel.show(charts.curve(rows, sweep.setting, sweep.unit, title.rstrip("."), dark=frame.is_dark()), "sweep")
-    if more:
-        cards.small(more)
+    if details:
+        cards.small(details)
     panel.table(rows, words.columns(sweep), "sweep")

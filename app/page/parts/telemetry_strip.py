@@ -64,8 +64,8 @@ def telemetry_of(result: RunResult, device: int | None = None) -> TelemetrySerie
 
 def summary_of(result: RunResult, telemetry: TelemetrySeries) -> DeviceTelemetry | None:
     """Return the analysis of a device's telemetry."""
-    wanted = telemetry.recording_id, telemetry.device
-    return next((s for s in result.telemetry.devices if (s.recording_id, s.device) == wanted), None)
+    key = telemetry.recording_id, telemetry.device
+    return next((s for s in result.telemetry.devices if (s.recording_id, s.device) == key), None)
 
 
 def column_of(telemetry: TelemetrySeries | None, summary: DeviceTelemetry | None) -> str | None:
@@ -79,25 +79,31 @@ def last_minute(result: RunResult) -> None:
 
     If the signal has a sawtooth, one folded period is shown next to it.
     """
-    whole = telemetry_of(result, result.lead.device if result.lead else None)
-    summary = summary_of(result, whole) if whole is not None else None
-    column = column_of(whole, summary)
-    if whole is None or column is None:
+    full_telemetry = telemetry_of(result, result.lead.device if result.lead else None)
+    summary = summary_of(result, full_telemetry) if full_telemetry is not None else None
+    column = column_of(full_telemetry, summary)
+    if full_telemetry is None or column is None:
         return
-    telemetry = series.last_seconds(steady(whole, summary), LAST_SECONDS)
+    telemetry = series.last_seconds(steady(full_telemetry, summary), LAST_SECONDS)
     facts = series.facts(telemetry, column)
     if not facts:  # This quantity is missing in all samples of the last minute.
         return
     name = BY_COLUMN[column].label
-    known = summary.means.get(column) if summary is not None and telemetry.span == steady(whole, summary).span else None
-    title = average(name, telemetry.span.ns, facts if known is None else {**facts, "mean": known})
+    steady_mean = (
+        summary.means.get(column) if summary is not None and telemetry.span == steady(full_telemetry, summary).span else None
+    )
+    title = average(name, telemetry.span.ns, facts if steady_mean is None else {**facts, "mean": steady_mean})
     tooth = summary.sawtooth if summary is not None and summary.signal_column == column else None
     if tooth is not None and tooth.period_s is not None:
         title = words.sawtooth(tooth, name) or title
     origin = telemetry.span.start_ns
     steps = sawtooth.step_spans(result.lead.steps, origin) if result.lead is not None and _same_time(result, telemetry) else []
     chart = sawtooth.signal(telemetry, column, title, origin_ns=origin, dark=frame.is_dark(), steps=steps, sawtooth=tooth)
-    folded = sawtooth.folded_chart(steady(whole, summary), column, tooth, dark=frame.is_dark()) if tooth is not None else None
+    folded = (
+        sawtooth.folded_chart(steady(full_telemetry, summary), column, tooth, dark=frame.is_dark())
+        if tooth is not None
+        else None
+    )
     if folded is None:
         panel.show(chart, "last-minute")
     else:

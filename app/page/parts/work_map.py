@@ -76,9 +76,11 @@ def tiles(work: GpuWork, by: Grouping, rows: pd.DataFrame) -> list[Tile]:
 
 
 def _tree(rows: pd.DataFrame) -> list[Tile]:
-    own = {tuple(str(row["name"]).split(" / ")): row for row in rows.to_dict("records")}
-    paths = dict.fromkeys(path[:depth] for path in own for depth in range(1, len(path) + 1))
+    row_by_path = {tuple(str(row["name"]).split(" / ")): row for row in rows.to_dict("records")}
+    paths = dict.fromkeys(path[:depth] for path in row_by_path for depth in range(1, len(path) + 1))
     return [
-        Tile(path, path[-1], float(own[path]["ms"]), str(own[path]["owner"])) if path in own else Tile(path, path[-1], 0.0)
+        Tile(path, path[-1], float(row_by_path[path]["ms"]), str(row_by_path[path]["owner"]))
+        if path in row_by_path
+        else Tile(path, path[-1], 0.0)
         for path in paths
     ]

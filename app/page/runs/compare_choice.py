@@ -88,17 +88,22 @@ def swap() -> None:
 
 
 def picker(
-    key: str, label: str, chosen: Sequence[str], other: Sequence[str], known: Mapping[str, Manifest], names: Mapping[str, str]
+    key: str,
+    label: str,
+    chosen: Sequence[str],
+    other: Sequence[str],
+    manifest_of: Mapping[str, Manifest],
+    names: Mapping[str, str],
 ) -> None:
     """Let the viewer choose the runs of the parameter ``key``, except runs of the ``other`` side.
 
     ``names`` are the runs' distinct names by id.
     """
     widget = f"compare_{key}"
-    st.session_state[widget] = [run for run in chosen if run in known]
+    st.session_state[widget] = [run for run in chosen if run in manifest_of]
     st.multiselect(
         label,
-        [run for run in known if run in chosen or run not in other],
+        [run for run in manifest_of if run in chosen or run not in other],
         format_func=lambda run: names[run],
         key=widget,
         on_change=lambda: write(**{key: st.session_state[widget]}),
@@ -113,11 +118,11 @@ def partners(choice: Choice, manifests: Sequence[Manifest], names: Mapping[str, 
     Runs with the most similar matrix products come first, then runs on the same GPU. If both sides are missing, the run
     becomes B.
     """
-    here = next((m for m in manifests if m.id in (*choice.a, *choice.b)), None)
-    candidates = [(m, listing.known(m, at_once=False)) for m in manifests if m is not here][:MAX_PARTNERS]
-    own = listing.known(here, at_once=False) if here is not None else None
-    if here is not None:
-        shapes, on = frame.products_of_run(here), _model(own)
+    chosen = next((m for m in manifests if m.id in (*choice.a, *choice.b)), None)
+    candidates = [(m, listing.known(m, at_once=False)) for m in manifests if m is not chosen][:MAX_PARTNERS]
+    own_card = listing.known(chosen, at_once=False) if chosen is not None else None
+    if chosen is not None:
+        shapes, on = frame.products_of_run(chosen), _model(own_card)
         candidates.sort(
             key=lambda run_and_card: (
                 -(common_share(shapes, frame.products_of_run(run_and_card[0])) or 0),
@@ -162,22 +167,22 @@ def has_missing_recording(manifest: Manifest) -> bool:
     return any(not frame.data_folder().recording_file(ref.id).exists() for ref in manifest.recordings)
 
 
-def complete(choice: Choice, known: Mapping[str, Manifest], head: DeltaGenerator) -> bool:
+def complete(choice: Choice, manifest_of: Mapping[str, Manifest], head: DeltaGenerator) -> bool:
     """Return whether all recordings are here; show which are missing and how to provide them."""
     fine = True
     for side, runs in (("A", choice.a), ("B", choice.b)):
         for run in runs:
-            if run not in known:
+            if run not in manifest_of:
                 cards.empty_state(
                     f"Side {side} is run {clean(run, 40)}, which this server does not have.",
                     "Ask the person who sent the link for the run as a .sawtooth file and import it, or drop its trace on "
                     "the Runs page. This address then shows the comparison.",
                     f"sawtooth import {clean(run, 16)}.sawtooth",
                 )
-            elif has_missing_recording(known[run]):
-                sources = ", ".join(clean(ref.source_name, 60) for ref in known[run].recordings)
+            elif has_missing_recording(manifest_of[run]):
+                sources = ", ".join(clean(ref.source_name, 60) for ref in manifest_of[run].recordings)
                 cards.empty_state(
-                    f"Side {side} is {clean(known[run].name, 60)}, whose recording is no longer here.",
+                    f"Side {side} is {clean(manifest_of[run].name, 60)}, whose recording is no longer here.",
                     f"Drop its files again on the Runs page: {sources}. This address then shows the comparison.",
                     "sawtooth ingest FILE…",
                 )

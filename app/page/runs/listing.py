@@ -39,8 +39,8 @@ def show(manifests: list[Manifest]) -> None:
     """Show the runs in the view that the address names."""
     if not manifests:
         return
-    many = len(manifests) >= SEARCH_FROM
-    ordered, group, view = _chosen(manifests) if many else (manifests, "none", "cards")
+    has_many = len(manifests) >= SEARCH_FROM
+    ordered, group, view = _chosen(manifests) if has_many else (manifests, "none", "cards")
     if view == "table":
         stored = {m.id: stored_card(m, frame.data_folder()) or _BEING_ANALYSED for m in ordered[FIRST_PAGE:]}
         table.show(ordered, group, {m.id: known(m, at_once=False) for m in ordered[:FIRST_PAGE]} | stored, _bar)
@@ -50,11 +50,11 @@ def show(manifests: list[Manifest]) -> None:
         _bar(picked)
     shown = st.session_state.get("runs_shown", FIRST_PAGE)
     lost_to = {m.id: card.lost_to for m in ordered if group == "loss" and (card := stored_card(m, frame.data_folder()))}
-    seen: set[str] = set()
+    shown_ids: set[str] = set()
     names = distinct_names(frame.data_folder().manifests())
     for number, (name, runs) in enumerate(listing.grouped(ordered[:shown], group, lost_to)):
-        once = [m for m in runs if m.id not in seen]  # Show each card only once, because its checkbox has one key.
-        seen |= {m.id for m in once}
+        once = [m for m in runs if m.id not in shown_ids]  # Show each card only once, because its checkbox has one key.
+        shown_ids |= {m.id for m in once}
         if name and once:
             cards.title(f"{name[0].upper()}{name[1:]}: {len(once)} {'run' if len(once) == 1 else 'runs'}")
         with st.grid(min_column_width=280, gap="small", key=f"run_cards-{number}"):
@@ -71,13 +71,13 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
     Returns the runs in their order, the grouping and the view.
     """
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key=f"runs_chosen-{_fold(manifests)}"):
-        wanted = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
+        searched = st.text_input("Find a run", placeholder="name, tag, note or id", key="find", bind="query-params", width=260)
         tag, by, group = _order(listing.tags(manifests))
         view = controls.choice("Show as", VIEWS, "show", label_shown=False)  # The parameter `view` names a view of a place.
     stored = {m.id: card for m in manifests if (card := stored_card(m, frame.data_folder())) is not None}
     cards_of = {run: card.readings for run, card in stored.items()}
     ordered = listing.ordered(
-        listing.matching_runs(manifests, wanted, tag), by, cards_of, {run: card.busy for run, card in stored.items()}
+        listing.matching_runs(manifests, searched, tag), by, cards_of, {run: card.busy for run, card in stored.items()}
     )
     if not ordered:
         cards.small("No run matches by name, tag, note or id.")
@@ -89,8 +89,8 @@ def _chosen(manifests: list[Manifest]) -> tuple[list[Manifest], str, str]:
 
 def _fold(manifests: list[Manifest]) -> str:
     """Show the button that folds search and sorting on a phone; return "open" or "folded"."""
-    wanted = st.session_state.get("find") or st.query_params.get("find")
-    chosen = ", ".join([*([f"“{clean(wanted, 20)}”"] if wanted else []), *_order_chosen(listing.tags(manifests))])
+    searched = st.session_state.get("find") or st.query_params.get("find")
+    chosen = ", ".join([*([f"“{clean(searched, 20)}”"] if searched else []), *_order_chosen(listing.tags(manifests))])
     is_open = bool(st.session_state.get("runs_fold_open"))
     with st.container(key="runs_fold"):
         if st.button(f"Find and sort: {markdown(chosen)}", icon=":material/tune:", key="fold_runs"):
@@ -141,15 +141,15 @@ def _bar(picked: list[Manifest]) -> None:
             if st.button("Edit", key="edit_selected", type="tertiary", help="Name, tags, notes, delete"):
                 edit(picked[0])
             return
-        before, *more = sorted(picked, key=lambda m: m.created_ns)
-        label = f"Compare {markdown(names[before.id], 60)} with {markdown(names[more[0].id], 60)}"
-        further = {"more": ",".join(m.id for m in more[1:])} if len(more) > 1 else {}
+        before, *further_runs = sorted(picked, key=lambda m: m.created_ns)
+        label = f"Compare {markdown(names[before.id], 60)} with {markdown(names[further_runs[0].id], 60)}"
+        further = {"more": ",".join(m.id for m in further_runs[1:])} if len(further_runs) > 1 else {}
         frame.link(
             "compare",
-            label + (f" and {len(more) - 1} more" if further else ""),
+            label + (f" and {len(further_runs) - 1} more" if further else ""),
             icon=":material/compare_arrows:",
             a=before.id,
-            b=more[0].id,
+            b=further_runs[0].id,
             **further,
         )
 

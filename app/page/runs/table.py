@@ -33,7 +33,7 @@ def show(manifests: list[Manifest], group: str, known: Mapping[str, Card], bar: 
     ``known`` contains the card of each run by id. ``bar`` shows actions for the selected runs.
     """
     groups = listing.grouped(manifests, group, {run: card.lost_to for run, card in known.items()})
-    runs = [(name, manifest) for name, those in groups for manifest in those]
+    runs = [(name, manifest) for name, group_manifests in groups for manifest in group_manifests]
     steps = {name: ms for m in manifests if (ms := step_of(known[m.id])) is not None for name in (m.name, m.id)}
     names = distinct_names(frame.data_folder().manifests())
     rows = pd.DataFrame([_row(name, manifest, known[manifest.id], steps, names) for name, manifest in runs])

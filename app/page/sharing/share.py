@@ -46,11 +46,11 @@ def _compare_with(result: RunResult) -> None:
             frame.link("compare", markdown(names[other.id], None), a=before.id, b=after.id)
 
 
-def _in_order(one: Manifest, other: Manifest) -> tuple[Manifest, Manifest]:
+def _in_order(run_a: Manifest, run_b: Manifest) -> tuple[Manifest, Manifest]:
     """Return both runs in the order of their recording, or of their import if a recording time is unknown."""
-    recorded = [recorded_ns(frame.data_folder(), run) for run in (one, other)]
-    first, second = recorded if None not in recorded else (one.created_ns, other.created_ns)
-    return (one, other) if (first or 0) <= (second or 0) else (other, one)
+    recorded = [recorded_ns(frame.data_folder(), run) for run in (run_a, run_b)]
+    first, second = recorded if None not in recorded else (run_a.created_ns, run_b.created_ns)
+    return (run_a, run_b) if (first or 0) <= (second or 0) else (run_b, run_a)
 
 
 def downloads(result: RunResult) -> None:

@@ -33,14 +33,14 @@ def heat(result: RunResult, shown: list[dict[str, Any]]) -> list[dict[str, Any]]
     table["late_ms"] = (table["own_ms"] - table.groupby("step")["own_ms"].transform("median")).clip(lower=0)
     numbers = [rank.rank for rank in result.ranks]
     numbered = None not in numbers and len(set(numbers)) == len(numbers)
-    most = MAX_CELLS // len(shown)
+    max_columns = MAX_CELLS // len(shown)
     rows: dict[int, dict[str, Any]] = {}
     for place, track in enumerate(shown):
         position = by_place[track["recording"], track["device"]]
         rank, number = result.ranks[position], numbers[position] if numbered else None
         number = position if number is None else number
         steps = _steps(rank, table[table["rank"] == number], track)
-        rows[number] = {"track": place, "label": current_result.rank_label(rank), "steps": _worst(steps, most)}
+        rows[number] = {"track": place, "label": current_result.rank_label(rank), "steps": _worst(steps, max_columns)}
     return [rows[number] for number in sorted(rows)]
 
 
@@ -56,8 +56,8 @@ def _steps(rank: RankResult, own: Any, track: dict[str, Any]) -> list[list[Any]]
     ]
 
 
-def _worst(steps: list[list[Any]], most: int) -> list[list[Any]]:
-    every = -(-len(steps) // max(most, 1))
+def _worst(steps: list[list[Any]], max_columns: int) -> list[list[Any]]:
+    every = -(-len(steps) // max(max_columns, 1))
     if every < 2:
         return steps
     return [max(steps[i : i + every], key=lambda step: step[3] + step[4]) for i in range(0, len(steps), every)]

@@ -47,8 +47,8 @@ PANELS = (("%", ("tensor_active_pct", "dram_active_pct"), 100.0), ("W", ("power_
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, str]:
-    own = {part: (_HERE / f"timeline.{part}").read_text(encoding="utf-8") for part in ("html", "css", "js")}
-    return own | {"css": (templates.FOLDER / "textures.css").read_text(encoding="utf-8") + own["css"]}
+    files = {part: (_HERE / f"timeline.{part}").read_text(encoding="utf-8") for part in ("html", "css", "js")}
+    return files | {"css": (templates.FOLDER / "textures.css").read_text(encoding="utf-8") + files["css"]}
 
 
 def show(
@@ -121,13 +121,13 @@ def _keep_note(key: str, run: str) -> None:
             st.toast(str(error))
 
 
-def range_in_address(whole: TimelineSpan) -> TimelineSpan:
+def range_in_address(extent: TimelineSpan) -> TimelineSpan:
     """Return the time range in the address; the whole recording if it is missing or invalid."""
     try:
         start, end = float(st.query_params["t0"]), float(st.query_params["t1"])
-        return timeline.span_of_ms(start, end, whole.start_ns).within(whole)
+        return timeline.span_of_ms(start, end, extent.start_ns).within(extent)
     except (KeyError, ValueError, OverflowError):
-        return whole
+        return extent
 
 
 def _tracks(
@@ -150,13 +150,13 @@ def _data(
     telemetry: TelemetrySeries | None,
     signal: str | None,
 ) -> dict[str, Any]:
-    whole = views.extent(shown[0]["recording"])
+    extent = views.extent(shown[0]["recording"])
     return {
         "dark": frame.is_dark(),
-        "extent": max([whole.ns, *(track["ends"] for track in shown if "ends" in track)]),
+        "extent": max([extent.ns, *(track["ends"] for track in shown if "ends" in track)]),
         "tracks": shown,
-        "steps": tracks.steps(rank, whole) if rank else {"times": "", "names": []},
-        "lines": _lines(telemetry, whole, signal) if telemetry else [],
+        "steps": tracks.steps(rank, extent) if rank else {"times": "", "names": []},
+        "lines": _lines(telemetry, extent, signal) if telemetry else [],
         "kinds": {
             "gpu": _kinds(colours.work_colours()),
             "gaps": _kinds(colours.gap_colours(names_of(result, rank))),
@@ -171,7 +171,7 @@ def _data(
                 "title": f.title,
                 "gain": words.gain(f),
                 "fix": f.fix,
-                "marks": _marks(f.evidence, whole),
+                "marks": _marks(f.evidence, extent),
             }
             for f in result.findings
         ],
@@ -192,11 +192,11 @@ def legend(result: RunResult, rank: RankResult | None) -> tuple[LegendEntry, ...
     if rank is None:
         return ()
     work, gaps = colours.work_colours(), colours.gap_colours(names_of(result, rank))
-    least = NAMED_FROM * sum(row.ns for row in rank.ledger)
-    shares = sorted((row for row in rank.ledger if row.ns > least), key=lambda row: -row.ns)
+    min_ns = NAMED_FROM * sum(row.ns for row in rank.ledger)
+    shares = sorted((row for row in rank.ledger if row.ns > min_ns), key=lambda row: -row.ns)
     # A copy is drawn on its stream, but the time that it owns counts as lost time.
-    known = any(row.cause is not None for row in shares)
-    lost = [gaps.get(known_by(row.owner, row.cause)) for row in shares if row.cause is not None or not known]
+    has_causes = any(row.cause is not None for row in shares)
+    lost = [gaps.get(known_by(row.owner, row.cause)) for row in shares if row.cause is not None or not has_causes]
     streams = [work.get(row.owner) for row in shares]
     host = [HOST_KINDS[kind] for kind in HOST_NAMED]
     return (*_entries("Lost time", lost), *_entries("GPU streams", streams), *_entries("Host", host))
@@ -213,12 +213,12 @@ def _entries(heading: str, shown: Sequence[Colour | None]) -> list[LegendEntry]:
     return [LegendEntry(heading, "", heading=True), *named.values()] if named else []
 
 
-def _kinds(known: dict[str, Colour]) -> dict[str, list[str]]:
-    return {kind: [c.label, c.light, c.dark, c.texture] for kind, c in known.items()}
+def _kinds(colours: dict[str, Colour]) -> dict[str, list[str]]:
+    return {kind: [c.label, c.light, c.dark, c.texture] for kind, c in colours.items()}
 
 
-def _lines(telemetry: TelemetrySeries, whole: TimelineSpan, signal: str | None) -> list[dict[str, Any]]:
-    part = series.with_neighbours(telemetry, whole)
+def _lines(telemetry: TelemetrySeries, extent: TimelineSpan, signal: str | None) -> list[dict[str, Any]]:
+    part = series.with_neighbours(telemetry, extent)
     lines = []
     for unit, columns, top in PANELS:
         for column in (signal, *columns) if signal and unit == "%" else columns:
@@ -233,13 +233,13 @@ def _lines(telemetry: TelemetrySeries, whole: TimelineSpan, signal: str | None) 
                         "light": colour.light,
                         "dark": colour.dark,
                         "top": top,
-                        "times": (np.asarray(times)[thin] - whole.start_ns).tolist(),
+                        "times": (np.asarray(times)[thin] - extent.start_ns).tolist(),
                         "values": [None if pd.isna(v) else round(float(v), 3) for v in np.asarray(values)[thin]],
                     }
                 )
     return lines
 
 
-def _marks(evidence: tuple[dict[str, Any], ...], whole: TimelineSpan) -> list[dict[str, int]]:
+def _marks(evidence: tuple[dict[str, Any], ...], extent: TimelineSpan) -> list[dict[str, int]]:
     timed = [row for row in evidence if row.get("start_ns") is not None and row.get("end_ns") is not None]
-    return [{"start": int(row["start_ns"]) - whole.start_ns, "end": int(row["end_ns"]) - whole.start_ns} for row in timed]
+    return [{"start": int(row["start_ns"]) - extent.start_ns, "end": int(row["end_ns"]) - extent.start_ns} for row in timed]

@@ -46,11 +46,11 @@ def choose(result: RunResult, rank: RankResult) -> SecondRun | None:
 
 def _aligned(rank: RankResult, other: RankResult) -> int | None:
     """Return the index of the step at which both runs are aligned; None without counted steps."""
-    both = min(len(rank.counted), len(other.counted))
-    if not both:
+    common_steps = min(len(rank.counted), len(other.counted))
+    if not common_steps:
         cards.small("One of the two runs has no steps, so the starts of both recordings are aligned.")
         return None
-    steps = [str(number) for number in range(1, both + 1)]
+    steps = [str(number) for number in range(1, common_steps + 1)]
     in_address = st.query_params.get(STEP, "1")
     step = in_address if in_address in steps else "1"
     _pick("Align at the start of", STEP, steps, lambda number: f"Counted step {number}", step)
@@ -90,8 +90,10 @@ def sentence(rank: RankResult, second: SecondRun) -> str:
         else "The starts of both recordings are aligned"
     )
     cut = -tracks.shift_ns(rank, second)
-    whole = views.extent(second.rank.recording_id)
+    extent = views.extent(second.rank.recording_id)
     before = (
-        f"; the first {fmt.duration_ns(min(cut, whole.ns))} of B come before A's recording and are not shown" if cut > 0 else ""
+        f"; the first {fmt.duration_ns(min(cut, extent.ns))} of B come before A's recording and are not shown"
+        if cut > 0
+        else ""
     )
     return f"{tracks.A} is this run, {tracks.B} is {second.names[1]}. {at}{before}. The tables below are about {tracks.A}."

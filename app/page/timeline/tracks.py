@@ -92,7 +92,7 @@ def pair(result: RunResult, rank: RankResult, second: SecondRun) -> list[dict[st
         device_track(result, rank, rank.recording_id),
         device_track(second.result, second.rank, second.rank.recording_id),
     )
-    whole = views.extent(second.rank.recording_id)
+    extent = views.extent(second.rank.recording_id)
     return [
         {**of_a, "mark": A, "label": f"{A}: {second.names[0]}", "lanes": _marked(A, of_a["lanes"])},
         {
@@ -101,8 +101,8 @@ def pair(result: RunResult, rank: RankResult, second: SecondRun) -> list[dict[st
             "label": f"{B}: {second.names[1]}",
             "offset": offset,
             "lanes": _marked(B, of_b["lanes"]),
-            "steps": steps(second.rank, whole),
-            "ends": whole.ns + offset,
+            "steps": steps(second.rank, extent),
+            "ends": extent.ns + offset,
         },
     ]
 
@@ -125,8 +125,8 @@ def shift_ns(rank: RankResult, second: SecondRun) -> int:
         int(rank_result.counted["start_ns"].iloc[second.step]) - views.extent(rank_result.recording_id).start_ns
         for rank_result in (rank, second.rank)
     )
-    here, there = begins
-    return here - there
+    own_begin, second_begin = begins
+    return own_begin - second_begin
 
 
 def _lanes(rank: RankResult | None, recording_id: str) -> list[dict[str, Any]]:
@@ -195,12 +195,12 @@ def thread_name(label: str) -> str:
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})
-def steps(rank: RankResult, whole: TimelineSpan) -> dict[str, Any]:
+def steps(rank: RankResult, extent: TimelineSpan) -> dict[str, Any]:
     """Return the steps in the compact form that ``SentSteps`` in the component's steps.ts describes.
 
     Thousands of steps in full form would add half a megabyte to every run of the page.
     """
-    start, end = (rank.steps[column].to_numpy(np.int64) - whole.start_ns for column in ("start_ns", "end_ns"))
+    start, end = (rank.steps[column].to_numpy(np.int64) - extent.start_ns for column in ("start_ns", "end_ns"))
     between = start - np.concatenate([[0], end[:-1]])[: len(start)]
     runs: list[list[Any]] = []
     for name, counted, why in rank.steps[["name", "counted", "excluded_because"]].itertuples(index=False):

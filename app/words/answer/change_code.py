@@ -35,8 +35,8 @@ def instead(finding: Finding) -> str:
 
 def _alternative(finding: Finding) -> str:
     """Return the alternative that an action names; "" without one."""
-    how = finding.action.how
-    return how.removeprefix(_OR) if how.startswith(_OR) else ""
+    instruction = finding.action.how
+    return instruction.removeprefix(_OR) if instruction.startswith(_OR) else ""
 
 
 def _code(finding: Finding) -> str:

@@ -62,8 +62,8 @@ def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     rules = [finding.rule for finding in findings]
     opens_with = choice == first_choice(stairs, result)
     larger = why_not_first(result, lead, rules, stairs.now.ms, stairs.choices[choice].ms) if opens_with else ""
-    whole = _title_parts(stairs, choice, first, findings, result) or instead(lead)
-    return Title(pieces, " ".join(filter(None, (whole, larger))), " ".join(filter(None, under)))
+    parts = _title_parts(stairs, choice, first, findings, result) or instead(lead)
+    return Title(pieces, " ".join(filter(None, (parts, larger))), " ".join(filter(None, under)))
 
 
 def first_choice(stairs: Staircase, result: RunResult) -> int:
@@ -219,12 +219,12 @@ def _without_change(result: RunResult, *, selectable: bool) -> Title:
         effect = telemetry.job_slowed(result) or (f"{utilization}." if utilization else "")
         cause = f"{CAUSE}{fmt.spaced(fmt.ended(warning.title))} {effect}".strip()
         return Title([("text", fmt.as_title(headline.action(warning)))], "", cause)
-    head, rest = split(headline.on_poster(result))
+    head, details = split(headline.on_poster(result))
     if (withdrawn := result.withdrawn_by) is not None:
         under = withdrawn.sentence  # The page shows the advice below.
     elif selectable and lead is None:
         under = f"{under} Select a change to see its gain.".strip()
-    return Title([("text", fmt.as_title(head))], "", " ".join(filter(None, (rest, under if under not in rest else ""))))
+    return Title([("text", fmt.as_title(head))], "", " ".join(filter(None, (details, under if under not in details else ""))))
 
 
 def _healthy(result: RunResult) -> Title:
@@ -239,6 +239,6 @@ def _healthy(result: RunResult) -> Title:
     busy = (headline.healthy(result) or "").removeprefix("Healthy: ").partition("; ")[0]
     busy = f"{busy[0].upper()}{busy[1:]}."
     under = advice.below(result) or ""
-    start, _, rest = under.partition(". ")
-    under = rest if busy.startswith(start) else under  # The busy share must not appear twice.
+    start, _, details = under.partition(". ")
+    under = details if busy.startswith(start) else under  # The busy share must not appear twice.
     return Title([("good", "Healthy:"), ("text", f" {gain}")], "", f"{busy} {under}".strip())

@@ -48,9 +48,9 @@ def known_and_unknown(result: RunResult) -> tuple[list[tuple[str, str]], list[tu
     for row in audit(result):
         if row.reading.value is None:
             unknown.setdefault(str(row.reading.why_missing), []).append(row.label)
-    known = [(label, value) for label, value in rows(result) if value not in unknown]
+    known_rows = [(label, value) for label, value in rows(result) if value not in unknown]
     names = [f"{labels[0]}{''.join(f', {label[0].lower()}{label[1:]}' for label in labels[1:])}" for labels in unknown.values()]
-    return known, list(zip(names, unknown, strict=True))
+    return known_rows, list(zip(names, unknown, strict=True))
 
 
 def _value_and_factors(row: AuditRow, step_ms: float | None) -> str:

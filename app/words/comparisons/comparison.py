@@ -135,8 +135,8 @@ def _throughput(rate: Throughput, a: str, b: str, steps: str) -> str:
     if rate.batch is not None:
         rates = f"{_batches(rate.batch)}, {rates}"
     if rate.verdict.shown and not rate.verdict.size_known:
-        more = "more" if rate.verdict.word == "faster" else "fewer"
-        return f"{b} does {more} {work} per second than {a}, size uncertain: {rates}; a step takes {steps}."
+        word = "more" if rate.verdict.word == "faster" else "fewer"
+        return f"{b} does {word} {work} per second than {a}, size uncertain: {rates}; a step takes {steps}."
     if rate.verdict.shown:
         return f"{b} {intervals.of_rates(rate, a)}: {rates}; a step takes {steps}."
     if rate.verdict.answer == "no_change":
@@ -296,7 +296,5 @@ def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
         # These losses exist in A too, where another change came first.
         "Large enough to matter in B": [finding for finding in comparison.findings_new if finding not in grown],
     }
-    costly = {
-        heading: [new_finding for new_finding in group if new_finding.claims != "caution"] for heading, group in groups.items()
-    }
+    costly = {heading: [found for found in group if found.claims != "caution"] for heading, group in groups.items()}
     return [(heading, group) for heading, group in costly.items() if group]

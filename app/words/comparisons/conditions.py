@@ -25,11 +25,11 @@ def unchanged_conditions(comparison: Comparison) -> str:
     """Return which conditions are the same on both sides, and which are unknown on one side or on both."""
     by_key = {pair.key: pair for pair in comparison.conditions}
     expected = {key: name for key, name in EXPECTED.items() if key not in OF_SEVERAL_GPUS or _several_gpus(by_key)}
-    same = [
+    unchanged = [
         name for key, name in expected.items() if key in by_key and _both_known(by_key[key]) and not _differs(key, comparison)
     ]
     unknown = [name for key, name in expected.items() if key not in by_key or not _both_known(by_key[key])]
-    lines = [("The same on both sides", same), ("Not recorded on one side or on both", unknown)]
+    lines = [("The same on both sides", unchanged), ("Not recorded on one side or on both", unknown)]
     return " ".join(f"{label}: {', '.join(names)}." for label, names in lines if names)
 
 

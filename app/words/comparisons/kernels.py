@@ -69,10 +69,10 @@ def _in_words(family: _Family) -> str:
 
 def _count_difference(rows: Sequence[Match]) -> str:
     """Return the rounded difference of the number of kernels per step in words."""
-    more = round(float(sum(row.count_b - row.count_a for row in rows)))
-    if not more:
+    difference = round(float(sum(row.count_b - row.count_a for row in rows)))
+    if not difference:
         return "the same number"
-    return f"{fmt.count(abs(more))} {'more' if more > 0 else 'fewer'}"
+    return f"{fmt.count(abs(difference))} {'more' if difference > 0 else 'fewer'}"
 
 
 def _main_operator(family: _Family) -> str:

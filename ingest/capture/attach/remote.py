@@ -68,12 +68,12 @@ def _ask(target: Process, program: str, *arguments: str) -> tuple[str, str]:
     """
     command = [_program(target.pid), "-I", "-S", "-c", program, *arguments]
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             command, env=_environment_for(target), timeout=MAX_CALL_S, capture_output=True, text=True, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", str(error)
-    return done.stdout, (done.stderr.strip().splitlines() or ["it failed"])[-1] if done.returncode else ""
+    return finished.stdout, (finished.stderr.strip().splitlines() or ["it failed"])[-1] if finished.returncode else ""
 
 
 def _environment_for(target: Process) -> Mapping[str, str]:
