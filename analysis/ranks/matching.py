@@ -55,14 +55,14 @@ def match(kernels: Sequence[pd.DataFrame], ranks: Sequence[int | None], worlds: 
 def match_rows(rows: pd.DataFrame, ranks: int, worlds: Sequence[Any]) -> MatchedRows:
     """Return the result of ``match`` for the rows of all ``ranks`` in one table with position and rank."""
     rows = _with_pair_groups(rows)
-    known = {int(world) for world in worlds if world is not None and not pd.isna(world)}
-    usable = (rows["name"] != SEND_RECEIVE) | (known == {2}) | rows["peer"].notna()
+    known_worlds = {int(world) for world in worlds if world is not None and not pd.isna(world)}
+    usable = (rows["name"] != SEND_RECEIVE) | (known_worlds == {2}) | rows["peer"].notna()
     described = rows[rows["has_arguments"]]
-    one_group = known == {2} or (
-        described["group"].nunique() == 1 and set(described["group_size"].dropna()) == known and len(known) == 1
+    one_group = known_worlds == {2} or (
+        described["group"].nunique() == 1 and set(described["group_size"].dropna()) == known_worlds and len(known_worlds) == 1
     )
     # If no rank has arguments, all ranks may form one group. The ends of their collectives show whether they do.
-    unnamed = described.empty and len(known) == 1
+    unnamed = described.empty and len(known_worlds) == 1
     # Without arguments, the ranks of a collective are known only if the run has one group.
     usable &= rows["has_arguments"] | rows["peer"].notna() | one_group | unnamed
     usable &= rows["step"].notna() | rows["sequence"].notna()
@@ -154,8 +154,8 @@ def _without_different_ends(
     if rows.empty:
         return rows, (NO_SHARED_COLLECTIVE,)
     ends = (rows["start_ns"] + rows["dur_ns"]).to_numpy(np.int64)
-    known = [clock or RankClock(0, 0.0) for clock in clocks]
-    offset, drift = (np.array([getattr(c, name) for c in known])[rows["position"]] for name in ("offset_ns", "drift"))
+    known_clocks = [clock or RankClock(0, 0.0) for clock in clocks]
+    offset, drift = (np.array([getattr(c, name) for c in known_clocks])[rows["position"]] for name in ("offset_ns", "drift"))
     aligned = pd.Series(ends - offset - (drift * (ends - np.median(ends))).astype(np.int64), index=rows.index)
     end = aligned.groupby(rows["collective"])
     difference = end.transform("max") - end.transform("min")

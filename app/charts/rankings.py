@@ -79,10 +79,10 @@ def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]
     for name, text in short_names.items():
         if times[text] > 1:  # Names cut shorter, to make room for the ending, may also become equal.
             by_start.setdefault(short_name(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
-    for same in by_start.values():
+    for equal_names in by_start.values():
         endings = {
             name: middle(" ".join(words), length - length // 3 - 3)
-            for name, words in _distinguishing_words(same).items()
+            for name, words in _distinguishing_words(equal_names).items()
             if words
         }
         short_names |= {name: f"{short_name(name, length - len(ending) - 3)} · {ending}" for name, ending in endings.items()}
@@ -103,17 +103,17 @@ def _distinguishing_words(words: Mapping[str, Sequence[str]]) -> dict[str, list[
     if len(words) < 2:
         return {name: [] for name in words}
     columns = zip(*words.values(), strict=False)
-    same = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    common_words = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
     first: dict[str, dict[str, Sequence[str]]] = {}
     for name, own in words.items():
-        first.setdefault(own[same] if same < len(own) else "", {})[name] = own[same + 1 :]
+        first.setdefault(own[common_words] if common_words < len(own) else "", {})[name] = own[common_words + 1 :]
     if len(first) == 1:  # These names differ only in punctuation.
         return {name: [] for name in words}
     shared = _shared_letters([word for word in first if word])
     return {
-        name: [word[shared:], *more] if word else more
+        name: [word[shared:], *further_words] if word else further_words
         for word, rest in first.items()
-        for name, more in _distinguishing_words(rest).items()
+        for name, further_words in _distinguishing_words(rest).items()
     }
 
 
@@ -187,7 +187,7 @@ def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: s
         low, high = int(np.floor(positions["low_us"].iloc[0])), int(np.ceil(positions["high_us"].iloc[-1]))
         powers = range(low, high + 1)
         figure.update_xaxes(tickvals=list(powers), ticktext=[f"{10.0**power:,g}" for power in powers], range=[low, high])
-    few = {"dtick": 1} if len(rows) and rows["launches"].max() < MAX_INTEGER_TICKS else {}
-    figure.update_yaxes(title={"text": "launches"}, rangemode="tozero", **few)
+    tick_options = {"dtick": 1} if len(rows) and rows["launches"].max() < MAX_INTEGER_TICKS else {}
+    figure.update_yaxes(title={"text": "launches"}, rangemode="tozero", **tick_options)
     columns = {"low_us": "From, µs", "high_us": "To, µs", "launches": "Launches"}
     return Chart(figure=figure, title=title, alt=alt, table=rows, columns=columns, metrics=(), method=method)

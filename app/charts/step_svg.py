@@ -76,7 +76,10 @@ def draw_bars(bars: Sequence[PictureBar], alt: str, *, ribbons: bool = False) ->
             body.append(_removed_rect(bars[at - 1].ms, bar.ms, tops[-1], scale))
         y = tops[-1] + BAR + (RIBBON - CAPTION if ribbons and at + 1 < len(bars) else CAPTION + GAP if ribbons else GAP)
     if ribbons:
-        body[:0] = [_ribbons(one, other, tops[at] + BAR, tops[at + 1], scale) for at, (one, other) in enumerate(pairwise(bars))]
+        body[:0] = [
+            _ribbons(current_bar, next_bar, tops[at] + BAR, tops[at + 1], scale)
+            for at, (current_bar, next_bar) in enumerate(pairwise(bars))
+        ]
     legend, height = _legend(bars, colours, y + 4, prefix)
     return Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" style="max-width:100%;height:auto" role="img" '
@@ -179,13 +182,13 @@ def _removed_rect(above_ms: float, ms: float, y: float, scale: float) -> Markup:
     )
 
 
-def _ribbons(one: PictureBar, other: PictureBar, y: float, below: float, scale: float) -> Markup:
+def _ribbons(upper: PictureBar, lower: PictureBar, y: float, below: float, scale: float) -> Markup:
     """Return bands from the parts of one bar to the same parts of the next.
 
     A part that only one of them has becomes a triangle.
     """
-    order = list(dict.fromkeys(part.colour for bar in (one, other) for part in bar.parts))
-    places = [_places(bar, order, scale) for bar in (one, other)]
+    order = list(dict.fromkeys(part.colour for bar in (upper, lower) for part in bar.parts))
+    places = [_places(bar, order, scale) for bar in (upper, lower)]
     bands = []
     for colour in order:
         (a, b), (c, d) = places[0][colour], places[1][colour]

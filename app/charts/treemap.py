@@ -57,9 +57,9 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
 
     Tiles without room for a name are added up in their frame.
     """
-    whole = sum(tile.ms for tile in tiles) or 1.0
-    drawn_tiles = _tiles_to_draw(tiles, whole)
-    drawn_tiles = [Tile((), f"GPU time: {fmt.duration_ms(whole)} {unit}", 0.0), *drawn_tiles]
+    total_ms = sum(tile.ms for tile in tiles) or 1.0
+    drawn_tiles = _tiles_to_draw(tiles, total_ms)
+    drawn_tiles = [Tile((), f"GPU time: {fmt.duration_ms(total_ms)} {unit}", 0.0), *drawn_tiles]
     frame = mix(PAGE.on(dark), MUTED.on(dark), FRAME_OPACITY)
     colours = [OWNERS[tile.owner].on(dark) if tile.owner else frame for tile in drawn_tiles]
     figure = go.Figure(
@@ -69,7 +69,7 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
             labels=[fmt.plain(tile.label, MAX_LABEL_CHARACTERS if tile.path else None) for tile in drawn_tiles],
             values=[tile.ms for tile in drawn_tiles],
             branchvalues="remainder",
-            text=[_text(tile, whole) for tile in drawn_tiles],
+            text=[_text(tile, total_ms) for tile in drawn_tiles],
             texttemplate="%{text}",
             hovertemplate="%{customdata}<extra></extra>",
             customdata=[
@@ -92,14 +92,14 @@ def treemap(tiles: Sequence[Tile], title: str, unit: str, *, dark: bool) -> Char
     return Chart(figure, title, alt, pd.DataFrame(), legend=legend)
 
 
-def _text(tile: Tile, whole: float) -> str:
+def _text(tile: Tile, total_ms: float) -> str:
     """Return what fits into a tile: its name, or a part of it, and below it its time."""
     if not tile.owner:
         return fmt.plain(tile.label, MAX_LABEL_CHARACTERS if tile.path else None)
-    time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / whole)
-    letters, _ = _room(tile.ms / whole)
+    time, share = fmt.duration_ms(tile.ms), fmt.share(tile.ms / total_ms)
+    letters, _ = _room(tile.ms / total_ms)
     times = [f"{time} · {share}" if letters >= len(time + share) + 3 else time] if letters >= len(time) else []
-    return "<br>".join(fmt.plain(line, None) for line in [*_name(tile, whole), *times])
+    return "<br>".join(fmt.plain(line, None) for line in [*_name(tile, total_ms), *times])
 
 
 def _room(share: float) -> tuple[int, int]:
@@ -165,23 +165,23 @@ def _tiles_to_draw(tiles: Sequence[Tile], whole: float) -> list[Tile]:
 
     named = [tile for tile in tiles if tile.owner and shown(tile)]
     kept_paths = {tile.path[:depth] for tile in named for depth in range(1, len(tile.path) + 1)}
-    rest: dict[tuple[str, ...], list[Tile]] = {}
+    small_tiles: dict[tuple[str, ...], list[Tile]] = {}
     for tile in tiles:
         if tile.owner and tile.path not in kept_paths:
             parent_path = tile.path[:-1]
             while parent_path and parent_path not in kept_paths:
                 parent_path = parent_path[:-1]
-            rest.setdefault(parent_path, []).append(tile)
-    others = [
+            small_tiles.setdefault(parent_path, []).append(tile)
+    other_tiles = [
         Tile(
             (*parent_path, REST),
             f"{len(small)} other{'s' if len(small) > 1 else ''}",
             sum(t.ms for t in small),
             max(small, key=lambda t: t.ms).owner,
         )
-        for parent_path, small in rest.items()
+        for parent_path, small in small_tiles.items()
     ]
-    return [*(tile for tile in tiles if tile.path in kept_paths), *others]
+    return [*(tile for tile in tiles if tile.path in kept_paths), *other_tiles]
 
 
 def _frame_fits(tile: Tile, share: float) -> bool:

@@ -74,7 +74,7 @@ def list_runs(
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else MAX_COLUMNS
     cards = _cards(manifests, folder)
     older = [card is None and analysed_before(folder, run) for run, card in zip(manifests, cards, strict=True)]
-    for line in aligned([_row(*each) for each in zip(manifests, cards, older, strict=True)]):
+    for line in aligned([_row(*columns) for columns in zip(manifests, cards, older, strict=True)]):
         say(line if len(line) <= width else f"{line[: width - 1]}…")
 
 
@@ -190,7 +190,7 @@ def open_(
     servers = [addresse for addresse in addresses(folder) if port in (None, addresse.port)] or [
         ServedAddress(port=port or DEFAULT_PORT)
     ]
-    server = next((each for each in servers if each.answers(MAX_ANSWER_S)), None)
+    server = next((candidate for candidate in servers if candidate.answers(MAX_ANSWER_S)), None)
     if server is None:
         option = f" --port {port}" if port is not None else ""
         raise UsageError(f"No dashboard answers on port {servers[0].port}. Start one: sawtooth serve{option}")

@@ -187,9 +187,8 @@ def _choose_steps(events: TraceEvents, steps: StepTable, max_events: int | None,
     if max_events is None or not len(order):
         return order.astype(np.int64), []
     event_counts -= event_counts[0]
-    usual_count, max_count = (
-        int(np.searchsorted(event_counts, n, side="right")) for n in (min(USUAL_EVENTS, max_events), max_events)
-    )
+    limits = (min(USUAL_EVENTS, max_events), max_events)
+    usual_count, max_count = np.searchsorted(event_counts, limits, side="right").tolist()
     chosen = order[: max(usual_count, min(MIN_STEPS, max_count), min(3, len(order)))]
     total = len(order) + later_steps
     notes = [] if len(chosen) == total else [f"the replay covers the first {len(chosen)} of {total} steps"]

@@ -87,14 +87,14 @@ def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:
         cards.small(f"{NOUNS[part]}: {fmt.clean(str(rows['name'].iloc[0]), 120)}")
         return
     cards.title(f"{TITLES[part]}: {fmt.count(len(rows))}")
-    whole = float(rows["ms"].sum())
+    total_ms = float(rows["ms"].sum())
     shown = rows.head(PART_SHOWN)
     names = shown["shapes"] if part == "shape" and rows["name"].nunique() == 1 else _names(shown, part)
     cells = [
         (
             fmt.clean(str(name), 100) or fmt.MISSING,
             fmt.duration_ms(row["ms"]),
-            fmt.share(row["ms"] / whole) if whole else fmt.MISSING,
+            fmt.share(row["ms"] / total_ms) if total_ms else fmt.MISSING,
             fmt.count(row["launches_per_step"]),
         )
         for name, row in zip(names, shown.to_dict("records"), strict=True)

@@ -31,8 +31,8 @@ def head(comparison: Comparison, about: str) -> None:
         once = setup_changes.explanation(named, comparison) if named is not None else ""
         cards.answer(shown.pieces, " ".join(filter(None, ("" if words.only_confidence(below) else below, once))))
     else:
-        head, rest = split(words.headline(comparison))
-        cards.headline(head, f"{rest} {below}".strip())
+        head, details = split(words.headline(comparison))
+        cards.headline(head, f"{details} {below}".strip())
         lines = [*filter(None, [words.called(comparison)]), *lines]
     for line in lines:
         cards.small(line)
@@ -80,9 +80,9 @@ def changed(comparison: Comparison) -> None:
         if rows:
             caption = setup_changes.TITLE if named is None else setup_changes.OTHERS
             st.html(_CARDS.changes([_line(row) for row in rows[:MAX_SHOWN_CHANGES]], caption))
-        if more := setup_changes.sentences(comparison, named)[MAX_SHOWN_CHANGES:]:
-            with st.popover(f"{len(more)} more", type="tertiary"):
-                for sentence in more:
+        if further_changes := setup_changes.sentences(comparison, named)[MAX_SHOWN_CHANGES:]:
+            with st.popover(f"{len(further_changes)} more", type="tertiary"):
+                for sentence in further_changes:
                     cards.text(sentence)
         for line in lines:
             cards.text(line)

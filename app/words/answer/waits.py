@@ -51,12 +51,12 @@ def also_removed(finding: Finding, result: RunResult, now: StairStep, after: Sta
     if not finding.explains.causes or "late_rank" in finding.explains.topics:
         return ""
     named, answer = _named_waits(finding, result, now, after), answer_of(result, result.lead)
-    others = [
+    other_waits = [
         wait
         for wait in _shortened(result, now, after)
         if wait not in named and wait[3] not in finding.explains.causes and wait[1] >= MIN_ALSO * (now.ms - after.ms) > 0
     ]
-    if not others or answer is None:
+    if not other_waits or answer is None:
         return ""
-    longest = sorted(others, key=lambda wait: -wait[1])[:MAX_NAMED]
+    longest = sorted(other_waits, key=lambda wait: -wait[1])[:MAX_NAMED]
     return f"The change also removes waits of {answer.waits_in_words([(owner, cause, ms if saved >= MIN_EXPLAINED_SHARE * ms else saved) for ms, saved, owner, cause in longest])}."

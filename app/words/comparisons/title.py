@@ -118,7 +118,7 @@ def _part(comparison: Comparison) -> tuple[str, str]:
     largest = comparison_words.largest_change(comparison)
     if largest is None:
         return "", ""
-    whole = max(comparison.best.a or 0.0, comparison.best.b or 0.0)
-    a, b = (fmt.part_ms(whole, ms) if ms else "none" for ms in (largest.ms_a, largest.ms_b))
+    longest_ms = max(comparison.best.a or 0.0, comparison.best.b or 0.0)
+    a, b = (fmt.part_ms(longest_ms, ms) if ms else "none" for ms in (largest.ms_a, largest.ms_b))
     label = largest.label_in_sentence
     return f"{label[0].upper()}{label[1:]}", f"{a} → {b}"
