@@ -53,7 +53,9 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
 }
 IN_A_TRAINING = ("sawtooth.ingest.capture", "sawtooth.ingest.loop", "sawtooth.ingest.sampler")  # May import relatively.
 # These names say where a value comes from, not what it is.
-VAGUE = {"found", "given", "told", "said", "heard", "hear", "meet", "tell"}
+VAGUE = {
+    "apart", "around", "found", "given", "hear", "heard", "held", "kept", "meet", "mine", "others", "said", "tell", "told", "usual",
+}  # fmt: skip
 MAX_MODULES = 15  # Modules of a package. In a longer list, a reader does not find a module by its name.
 MAX_LINES = 300  # Lines of a module. A longer module probably has two purposes.
 LISTS = {"rules", "screens", "commands", "formats", "charts"}  # Packages that are lists with one file per entry.

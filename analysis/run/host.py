@@ -20,7 +20,7 @@ SLOWED_RATIO = 1.5  # Ratio of profiled to own step time. From it on, profiled t
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so the run's step is shorter."
 OF_A_RHYTHM = 1.25  # Times the median step. Longer steps are slow, and a mean above it is more than jitter.
 MIN_SLOW = 2  # One slow step may be a warm-up or chance.
-RHYTHM = "Mean of the profiled steps: {slow} of {steps} take {takes} on average, the others about {others}."
+RHYTHM = "Mean of the profiled steps: {slow} of {steps} take {takes} on average, the others about {typical}."
 UNMARKED = "At {places}, the trace has time without a step mark. The step time does not include it."
 ONE_SLOW = "Median: one of the {steps} profiled steps takes {takes}, and the mean is {mean}. Profile more steps to see how often this happens."
 NO_STEPS = "The trace has no steps: call profiler.step() after each, or put an NVTX range around it under Nsight Systems."
@@ -219,6 +219,6 @@ def _step(
         )
         return Reading(middle / 1e6, trust="caution", notes=(*once, UNPROFILED_IS_SHORTER))
     frequency = RHYTHM.format(
-        slow=len(slow), steps=len(all_steps_ns), takes=in_words(statistics.fmean(slow) / 1e6), others=in_words(middle / 1e6)
+        slow=len(slow), steps=len(all_steps_ns), takes=in_words(statistics.fmean(slow) / 1e6), typical=in_words(middle / 1e6)
     )
     return Reading(mean / 1e6, trust="caution", notes=(frequency, UNPROFILED_IS_SHORTER))

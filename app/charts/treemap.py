@@ -160,8 +160,8 @@ def _tiles_to_draw(tiles: Sequence[Tile], whole: float) -> list[Tile]:
     frames = {path[:-1] for path in total_ms if len(path) > 1}
 
     def shown(tile: Tile) -> bool:
-        around = all(tile.path[:depth] in wide for depth in range(1, len(tile.path)))
-        return around and (tile.path in wide or tile.path not in frames) and bool(_name(tile, whole))
+        frames_fit = all(tile.path[:depth] in wide for depth in range(1, len(tile.path)))
+        return frames_fit and (tile.path in wide or tile.path not in frames) and bool(_name(tile, whole))
 
     named = [tile for tile in tiles if tile.owner and shown(tile)]
     kept_paths = {tile.path[:depth] for tile in named for depth in range(1, len(tile.path) + 1)}

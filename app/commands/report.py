@@ -98,7 +98,7 @@ def _tested_change(run: OpenedRun, result: RunResult) -> str | None:
     before = run_before(run.manifest, folder.manifests())
     if before is None:
         return None
-    sides = [side_of([each], run.library) for each in (result_of(before, run.library), result)]
+    sides = [side_of([run_result], run.library) for run_result in (result_of(before, run.library), result)]
     comparison = compare(*sides)
     if comparison.prediction is not None:
         remember(folder, before.id, run.manifest.id, comparison.prediction)

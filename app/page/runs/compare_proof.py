@@ -78,7 +78,7 @@ def changed(comparison: Comparison) -> None:
         lines += [line for line in (setup_changes.tested_prediction(comparison),) if line]
     with st.container(gap="xxsmall"):
         if rows:
-            caption = setup_changes.TITLE if named is None else setup_changes.OTHERS
+            caption = setup_changes.TITLE if named is None else setup_changes.ALSO_CHANGED
             st.html(_CARDS.changes([_line(row) for row in rows[:MAX_SHOWN_CHANGES]], caption))
         if further_changes := setup_changes.sentences(comparison, named)[MAX_SHOWN_CHANGES:]:
             with st.popover(f"{len(further_changes)} more", type="tertiary"):

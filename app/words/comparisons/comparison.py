@@ -296,5 +296,5 @@ def findings(comparison: Comparison) -> list[tuple[str, list[Finding]]]:
         # These losses exist in A too, where another change came first.
         "Large enough to matter in B": [finding for finding in comparison.findings_new if finding not in grown],
     }
-    costly = {heading: [found for found in group if found.claims != "caution"] for heading, group in groups.items()}
+    costly = {heading: [finding for finding in group if finding.claims != "caution"] for heading, group in groups.items()}
     return [(heading, group) for heading, group in costly.items() if group]

@@ -22,7 +22,7 @@ from sawtooth.app.words.comparisons.row import ComparisonRow
 from sawtooth.app.words.headline import action, first_change
 
 COLUMNS = ("What was changed", "A", "B", "Explains")
-TITLE, OTHERS = "What was changed", "Also changed"
+TITLE, ALSO_CHANGED = "What was changed", "Also changed"
 VALUE_LENGTH = 40  # Longer values of settings are cut to this many characters.
 MIN_PART_SHARE = 0.1  # Share of the gain, or of the largest part. A smaller share is not stated.
 MAX_AT_LEAST_SHARE = 0.95  # Share of the gain. A larger share is stated without "at least".
@@ -232,7 +232,7 @@ def _untested_advice(comparison: Comparison) -> str | None:
 
 def explanation(difference: SetupDifference, comparison: Comparison) -> str:
     """Return what ``difference`` explains, as a sentence; "" if it explains nothing."""
-    effects = [_effect_in_words(each, comparison) for each in comparison.effects if difference in each.differences]
+    effects = [_effect_in_words(effect, comparison) for effect in comparison.effects if difference in effect.differences]
     effect = "".join(effects[:1]).replace(" → ", "\u00a0→\u00a0")
     if not effect:
         return ""

@@ -25,7 +25,7 @@ class ComparisonTitle:
     after: str
     factor: str
     is_slower: bool = False
-    others: str = ""  # The number of other settings that differ, such as "and 1 more".
+    other_settings: str = ""  # The number of other settings that differ, such as "and 1 more".
     subject: str = ""  # The cause without its values, for a headline without room for them.
 
     @property
@@ -46,7 +46,7 @@ class ComparisonTitle:
 
     def _fitted(self) -> tuple[str, str]:
         """Return the cause and the unit " per step", as far as the headline has room for them."""
-        times, named = f"{self.before} → {self.after}", f"{self.cause} {self.others}".strip()
+        times, named = f"{self.before} → {self.after}", f"{self.cause} {self.other_settings}".strip()
         per_step = " per step" if words(f"{named} {times} per step") < MAX_WORDS else ""
         room = MAX_WORDS - words(f"{times}{per_step}") - 1  # The factor is one word.
         fitting = (cause for cause in (named, self.cause) if words(cause) <= room)
@@ -55,7 +55,7 @@ class ComparisonTitle:
     @property
     def text(self) -> str:
         """The title as one text."""
-        cause = f"{self.cause} {self.others}".strip()
+        cause = f"{self.cause} {self.other_settings}".strip()
         return f"{cause}: {self.before} → {self.after} per step, {self.factor}"
 
 
@@ -71,10 +71,10 @@ def title(comparison: Comparison) -> ComparisonTitle | None:
         return None
     unsure_a, unsure_b = comparison_words.both_about(comparison)
     before, _, after = fmt.step_change(best.a, best.b, about=unsure_a, after_about=unsure_b).partition(" → ")
-    differing = [each for _, each in _settings(comparison) if each is not setting and not each.argument]
-    others = f"and {len(differing)} more" if differing and setting is not None else ""
+    differing = [difference for _, difference in _settings(comparison) if difference is not setting and not difference.argument]
+    other_settings = f"and {len(differing)} more" if differing and setting is not None else ""
     is_slower = comparison.verdict.answer == "slower"
-    return ComparisonTitle(f"{subject} {values}", before, after, factor, is_slower, others, subject)
+    return ComparisonTitle(f"{subject} {values}", before, after, factor, is_slower, other_settings, subject)
 
 
 def explains(comparison: Comparison) -> bool:
@@ -91,7 +91,7 @@ def named_setting(comparison: Comparison) -> SetupDifference | None:
 def main_setting(comparison: Comparison) -> SetupDifference | None:
     """Return the setting that explains most of the change; None if none explains enough."""
     made = _settings(comparison)
-    main = max(made, key=lambda each: each[0].share or 0.0, default=None)
+    main = max(made, key=lambda effect_and_setting: effect_and_setting[0].share or 0.0, default=None)
     if main is None or not ((main[0].share or 0.0) >= MIN_MAIN_SHARE or len(made) == 1):
         return None
     return main[1]

@@ -29,7 +29,7 @@ IMPORT_CHECK_SECONDS = 20.0  # A longer check is ended. Python starts in 0.1 s, 
 _IMPORT_CHECK = (
     "import importlib.util, sys; sys.exit(int(any(importlib.util.find_spec(name) is None for name in sys.argv[1:])))"
 )
-OTHER_PYTHON = "{program} is run with {python}, because {usual}, the first Python on the PATH, lacks {lacks}."
+OTHER_PYTHON = "{program} is run with {python}, because {first}, the first Python on the PATH, lacks {lacks}."
 
 
 def command_with_python(command: Sequence[str]) -> tuple[list[str], str | None]:
@@ -53,7 +53,7 @@ def command_with_python(command: Sequence[str]) -> tuple[list[str], str | None]:
         return [python, *command], None
     lacks = " and ".join(name for name in needed if not can_import(first_on_path, [name]))
     program = " ".join(command[:2] if command[0] == "-m" else command[:1])
-    return [python, *command], OTHER_PYTHON.format(program=program, python=python, usual=first_on_path, lacks=lacks)
+    return [python, *command], OTHER_PYTHON.format(program=program, python=python, first=first_on_path, lacks=lacks)
 
 
 def can_import(python: str, modules: Sequence[str]) -> bool | None:

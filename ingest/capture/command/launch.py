@@ -45,7 +45,7 @@ SCALARS_PERIOD_S = 10.0  # Interval of the scalars for TensorBoard. It is short 
 PYTHON_FAILED = 1  # Python's exit code after an exception, such as a failed import.
 MIN_TELEMETRY_S = 10.0  # If a command fails in less time and before its first step, its telemetry is not stored.
 FAILED = f"{ENDED_WITH} {{code}}{{after}}{{when}}."
-NO_STEP = f"{ENDED_WITH} {{code}} before its first step, so no run was written.{{kept}}"
+NO_STEP = f"{ENDED_WITH} {{code}} before its first step, so no run was written.{{telemetry}}"
 BY_SIGNAL = 128  # A larger exit code means that a signal ended the process. The marks of the last second may then be missing.
 OR_MORE = " or a few more"
 BEFORE_PROFILE = ", before a profile was taken"
@@ -180,7 +180,7 @@ def _pack(
     if launched.exit_code and not no_profile.has_marks(runs) and not no_profile.is_profiled(runs):
         telemetry_place = parts.keep_samples(folder, bundle) if seconds >= MIN_TELEMETRY_S else ""
         advice = _advice(words, command, launched.exit_code)
-        launched.missing = [*errors, *(advice or [NO_STEP.format(code=launched.exit_code, kept=telemetry_place)])]
+        launched.missing = [*errors, *(advice or [NO_STEP.format(code=launched.exit_code, telemetry=telemetry_place)])]
         launched.at_start = frozenset()
         return
     if not errors:

@@ -179,7 +179,7 @@ def test_a_failed_training_with_torch_gets_no_advice_to_install_it(tmp_path: Pat
     done = launch.run(
         [sys.executable, "-c", "import sys; sys.exit(1)"], tmp_path / "x.sawtooth", launch.RunOptions(sample=False)
     )
-    assert (done.exit_code, done.at_end) == (1, [launch.NO_STEP.format(code=1, kept="")])
+    assert (done.exit_code, done.at_end) == (1, [launch.NO_STEP.format(code=1, telemetry="")])
 
 
 def test_a_sampler_that_is_slow_to_start_is_not_waited_for(tmp_path: Path) -> None:
