@@ -99,12 +99,12 @@ def _with_usual_work(start: float, length: float, spans: Spans) -> float:
         weights = np.clip(np.minimum(known[:, 1], high) - np.maximum(known[:, 0], low), 0.0, None)
         return float(weights @ known[:, 2] / weights.sum()) if weights.sum() > 0 else 0.0
 
-    usual = MIN_TYPICAL_SHARE * mean(0.0, 1.0)
+    min_mean = MIN_TYPICAL_SHARE * mean(0.0, 1.0)
     places = [
         start,
         *sorted((float(begin) for begin in known[:, 0] if begin + length <= 1), key=lambda begin: abs(begin - start)),
     ]
-    return next((place for place in places if mean(place, place + length) >= usual), start)
+    return next((place for place in places if mean(place, place + length) >= min_mean), start)
 
 
 def _clock_of_the_warning(result: RunResult) -> dict[str, Any] | None:
