@@ -24,7 +24,13 @@ from sawtooth.analysis.findings.autocast.edits import autocast_edits
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
-from sawtooth.analysis.findings.queries.calls import FACTORIZATION_RISK, FOURIER_RISK, factorizes, ops_outside_autocast, transforms
+from sawtooth.analysis.findings.queries.calls import (
+    FACTORIZATION_RISK,
+    FOURIER_RISK,
+    factorizes,
+    ops_outside_autocast,
+    transforms,
+)
 from sawtooth.analysis.findings.queries.shapes import differing_step_flops
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype, select_rows
 from sawtooth.analysis.run.model import Action, CodeChange, Explains

@@ -169,7 +169,9 @@ def test_rounds_are_reported_unless_batches_or_the_gpu_cause_them(
     marks = StepTimeEvidence("marks", 6.0, 5.9, 6.1, ("by marks",), typical_ms=3.0, round=ROUND)
     best = chosen(profiled, 5.8 if len(profiled) == 8 else 3.1, work=work, marks=marks)
     assert (best.round and best.round.usual_ms) == (usual_ms and pytest.approx(usual_ms))
-    sentence = "A round of 8 steps takes 48 ms: 24 ms in its steps and 24 ms before the first step (e.g. a rollout or an evaluation)."
+    sentence = (
+        "A round of 8 steps takes 48 ms: 24 ms in its steps and 24 ms before the first step (e.g. a rollout or an evaluation)."
+    )
     assert (sentence in {note.replace("\xa0", " ") for note in best.reading.notes}) is (usual_ms == 3.0)
     if best.round is not None:
         assert best.round.profiled is (len(profiled) == 8)
