@@ -16,7 +16,9 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.gpu_work import GpuWork, gpu_work
 from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.staircase import Staircase, staircase_of
 from sawtooth.analysis.store.calibration import calibration_bytes
@@ -27,8 +29,8 @@ from sawtooth.ingest.manifest import Manifest, is_id
 from sawtooth.ingest.schema import DataFolder, write_atomically
 from sawtooth.ingest.typed import from_msgpack
 
-# Ends of file names: the analysed run, and its staircase with every choice of changes.
-RESULT, STAIRS = "result.msgpack", "stairs.msgpack"
+# Ends of file names: the analysed run, its staircase with every choice of changes, and the GPU work of its lead rank.
+RESULT, STAIRS, WORK = "result.msgpack", "stairs.msgpack", "work.msgpack"
 CHECKSUM_BYTES = 8  # Without a checksum, a number with a flipped bit would decode without an error.
 
 
@@ -73,6 +75,23 @@ def stairs_of(library: Library, result: RunResult) -> Staircase | None:
     return stairs
 
 
+def work_of(library: Library, result: RunResult) -> GpuWork | None:
+    """Return the GPU work of the lead rank, with the changes of all findings, from the cache if possible.
+
+    None for a run without a rank. Raises the errors of ``Library.open``.
+    """
+    if result.lead is None:
+        return None
+    path = cached_file(library.folder, result.manifest, WORK)
+    with contextlib.suppress(OSError, ValueError, TypeError, msgspec.MsgspecError):
+        return from_msgpack(without_checksum(path.read_bytes()), GpuWork, dec_hook=_rich)
+    with open_rank(library, result.lead, sums=True) as rank:
+        work = gpu_work(rank, result.findings)
+    with contextlib.suppress(OSError):
+        write_atomically(path, with_checksum(msgspec.msgpack.encode(work, enc_hook=_encode)))
+    return work
+
+
 def cached_result(manifest: Manifest, folder: DataFolder) -> RunResult | None:
     """Return the cached analysis of ``manifest``; None without one for the current code and inputs."""
     with contextlib.suppress(OSError, SawtoothError):
@@ -81,7 +100,7 @@ def cached_result(manifest: Manifest, folder: DataFolder) -> RunResult | None:
 
 
 def cached_file(folder: DataFolder, manifest: Manifest, kind: str) -> Path:
-    """Return the path of a cached part of the analysis; ``kind`` is RESULT or STAIRS.
+    """Return the path of a cached part of the analysis; ``kind`` is RESULT, STAIRS or WORK.
 
     Its name depends on the recordings, the user's facts, the calibration of this machine's GPUs and our code.
     """

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from sawtooth.analysis.derive.screen_sums import ensure_sums
-from sawtooth.analysis.result_cache import cached_result, result_of, stairs_of
+from sawtooth.analysis.result_cache import cached_result, result_of, stairs_of, work_of
 from sawtooth.analysis.run.preview import TracePreview
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import clean
@@ -134,14 +134,18 @@ def _store_analyses(folder: DataFolder, runs: list[str]) -> None:
 
 
 def _store_sums(folder: DataFolder, runs: list[str]) -> None:
-    """Store the sums of large recordings while the user reads the answer.
+    """Store the sums that only screens read while the user reads the answer.
 
     If this fails, the first screen that needs the sums stores them.
     """
-    with contextlib.suppress(SawtoothError, MemoryError, OSError):
+    with contextlib.suppress(SawtoothError, MemoryError, OSError), Library(folder) as library:
         for run in runs:
-            for ref in folder.read_manifest(run).traces:
+            manifest = folder.read_manifest(run)
+            for ref in manifest.traces:
                 ensure_sums(folder, ref.id)
+            result = cached_result(manifest, folder)
+            if result is not None and result.withdrawn_by is None:
+                work_of(library, result)
 
 
 class _SteadyProgress:

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 import msgspec
 import streamlit as st
 
-from sawtooth.analysis.result_cache import RESULT, STAIRS, cached_file, result_of, stairs_of
+from sawtooth.analysis.findings.gpu_work import GpuWork
+from sawtooth.analysis.result_cache import RESULT, STAIRS, WORK, cached_file, result_of, stairs_of, work_of
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.run.view import open_rank
 from sawtooth.analysis.staircase import Staircase
@@ -60,6 +61,19 @@ def staircase(result: RunResult) -> Staircase | None:
 @st.cache_resource(max_entries=CACHED_RESULTS, show_spinner="Replaying the step with each choice of changes …")
 def _stairs(path: str, _result: RunResult) -> Staircase | None:
     return stairs_of(frame.library(), _result)
+
+
+def lead_work(result: RunResult) -> GpuWork | None:
+    """Return the lead rank's GPU work, with the changes of all findings. Viewers share it.
+
+    None for a run without a rank.
+    """
+    return _work(str(cached_file(frame.data_folder(), result.manifest, WORK)), result)
+
+
+@st.cache_resource(max_entries=CACHED_RESULTS, show_spinner="Adding up GPU time …")
+def _work(path: str, _result: RunResult) -> GpuWork | None:
+    return work_of(frame.library(), _result)
 
 
 def is_analysed(manifest: Manifest) -> bool:

@@ -8,7 +8,7 @@ import streamlit as st
 from sawtooth.analysis.findings import gpu_work as tables
 from sawtooth.analysis.findings.gpu_work import GpuWork, Grouping
 from sawtooth.analysis.knowledge.owners import LOST_OWNERS
-from sawtooth.analysis.run.model import Finding, RankResult, RunResult
+from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import memory
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import rankings, treemap
@@ -84,7 +84,7 @@ def _page(result: RunResult, rank: RankResult) -> None:
         search = controls.search("name", "part of a name", 200)
         everything = breakdown.all_columns()
     numbered = advice.numbered(result) if rank is result.lead else []
-    work = work_of(rank, numbered)
+    work = (current_result.lead_work(result) if rank is result.lead else None) or _work_of_other_rank(rank)
     if work.rows.empty:
         with head:
             cards.headline("There is no GPU operation in the steady window.")
@@ -133,16 +133,11 @@ def _finer_grouping(chosen: Grouping) -> Grouping:
     return other if st.toggle(label, key=f"by_{other}", bind="query-params") else chosen
 
 
-def work_of(rank: RankResult, numbered: list[tuple[int, Finding]]) -> GpuWork:
-    """Return the rank's GPU work; see ``sawtooth.analysis.findings.gpu_work.gpu_work``. Viewers share it."""
-    findings = [finding for _, finding in numbered]
-    return _work(rank, tuple((finding.rule, finding.title) for finding in findings), findings)
-
-
 @st.cache_resource(max_entries=16, show_spinner="Adding up GPU time …", hash_funcs={RankResult: current_result.key_of})
-def _work(rank: RankResult, key_values: tuple[tuple[str, str], ...], _findings: list[Finding]) -> GpuWork:
+def _work_of_other_rank(rank: RankResult) -> GpuWork:
+    """Return the GPU work of a rank about which no finding is. Viewers share it."""
     with current_result.opened(rank, sums=True) as view:
-        return tables.gpu_work(view, _findings)
+        return tables.gpu_work(view)
 
 
 @st.cache_data(max_entries=64, show_spinner=False, hash_funcs={RankResult: current_result.key_of})

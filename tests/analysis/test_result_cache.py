@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from sawtooth.analysis import result_cache as result_store
-from sawtooth.analysis.result_cache import cached_result, dump, load, result_of
+from sawtooth.analysis.result_cache import WORK, cached_file, cached_result, dump, load, result_of, work_of
 from sawtooth.analysis.run.report import report_json
 from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
@@ -149,3 +149,19 @@ def test_a_flipped_bit_is_noticed(small: tuple[Manifest, Library]) -> None:
             load(bytes(content), manifest)
         content[at] ^= 0x10
     assert load(bytes(content), manifest).manifest == manifest
+
+
+@pytest.mark.parametrize("where", RUNS)
+def test_stored_gpu_work_is_the_computed_one(where: str, tmp_path: Path) -> None:
+    folder = DataFolder(tmp_path).create()
+    with Library(folder) as library:
+        result = result_of(ingested(folder, where), library)
+        computed = work_of(library, result)
+        path = cached_file(folder, result.manifest, WORK)
+        assert (computed is None) == (result.lead is None) and path.exists() == (computed is not None)
+        stored = work_of(library, result)
+        assert computed is None or (stored is not computed and len(computed.rows) > 0)
+        assert_same(computed, stored)
+        if path.exists():
+            path.write_bytes(path.read_bytes()[:-1])  # A damaged file is computed again.
+            assert_same(computed, work_of(library, result))
