@@ -130,7 +130,7 @@ def fit(name: str, every: Cases, gpu: GpuPeaks) -> FittedKernel:
     """Return the row with the smallest absolute log residuals (smoothed near 0), evaluated on `every`."""
     cases = [case for i, case in enumerate(every) if i % TEST_INTERVAL] if len(every) >= MIN_CASES_TO_TEST else every
     names = USED[name.split(".")[0]]
-    first, least, most = (np.log([FACTORS[key][i] for key in names]) for i in range(3))
+    first, lower, upper = (np.log([FACTORS[key][i] for key in names]) for i in range(3))
     measured = np.log([ms for _, ms in cases])
 
     def residuals(logs: np.ndarray) -> np.ndarray:
@@ -138,7 +138,7 @@ def fit(name: str, every: Cases, gpu: GpuPeaks) -> FittedKernel:
         row = FittedKernel(**factors)
         return np.log([time_ms(work, row, gpu) or math.nan for work, _ in cases]) - measured
 
-    best = least_squares(residuals, first, bounds=(least, most), loss="soft_l1", f_scale=0.1, diff_step=1e-3, max_nfev=80)
+    best = least_squares(residuals, first, bounds=(lower, upper), loss="soft_l1", f_scale=0.1, diff_step=1e-3, max_nfev=80)
     rounded: dict[str, Any] = {key: float(f"{value:.4g}") for key, value in zip(names, np.exp(best.x), strict=True)}
     return judged(FittedKernel(**rounded), every, gpu)
 
@@ -203,8 +203,8 @@ def main() -> None:
         )
     )
     print(table(fitted, "all cases"))
-    apart = {name: judged(fitted[name], left_out(cases), gpu) for name, cases in grids.items() if left_out(cases)}
-    print(table(apart, "not fitted to"))
+    test_statistics = {name: judged(fitted[name], left_out(cases), gpu) for name, cases in grids.items() if left_out(cases)}
+    print(table(test_statistics, "not fitted to"))
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def by_images(dtype: str, batch: int, channels: int, side: int, layout: str) -> 
 
         def inputs(shapes: list[list[int]] = shapes, weight_dtype: str = weight_dtype) -> list[Tensor]:
             image = rand(shapes[0], dtype).contiguous(memory_format=order)
-            return [image, *(rand(each, weight_dtype) for each in shapes[1:])]
+            return [image, *(rand(shape, weight_dtype) for shape in shapes[1:])]
 
         def once(call: Callable[..., Tensor] = call, inputs: Callable[[], list[Tensor]] = inputs) -> Call:
             tensors = inputs()

@@ -115,7 +115,7 @@ def row_of(case: Case, groups: list[list[tuple[str, int]]], event_us: float) -> 
 
 def time_cases(cases: list[Case]) -> list[dict[str, Any]]:
     """Time `cases` in one profile; leave out cases that this GPU or PyTorch does not support."""
-    done: list[tuple[Case, float]] = []
+    finished: list[tuple[Case, float]] = []
     with profile(activities=[ProfilerActivity.CUDA]) as recording:
         for case in cases:
             set_up(case)
@@ -131,14 +131,16 @@ def time_cases(cases: list[Case]) -> list[dict[str, Any]]:
             mark()  # Earlier kernels belong to no repeat.
             call_marked(calls)
             torch.cuda.synchronize()
-            done.append((case, event_us))
+            finished.append((case, event_us))
             del calls
     groups, per_case = between_markers(recorded_kernels(recording)), 2 * REPEATS + 2
-    if len(groups) != per_case * len(done):
-        raise RuntimeError(f"{len(groups)} markers for {len(done)} cases")
+    if len(groups) != per_case * len(finished):
+        raise RuntimeError(f"{len(groups)} markers for {len(finished)} cases")
     # The first group of a case lies between two markers without a call, so it is empty. The last one includes the next case's
     # warm-up.
-    return [row_of(case, groups[i * per_case + 1 : (i + 1) * per_case], event_us) for i, (case, event_us) in enumerate(done)]
+    return [
+        row_of(case, groups[i * per_case + 1 : (i + 1) * per_case], event_us) for i, (case, event_us) in enumerate(finished)
+    ]
 
 
 def warm_the_gpu(seconds: float) -> None:

@@ -41,13 +41,13 @@ def products(seed: int) -> Iterator[Case]:
     """Yield products of random sizes, of language models and classifiers, and batched ones."""
     for dtype in ("bf16", "fp16", "tf32", "fp32", "fp8"):
         rng = random.Random(f"{dtype}{seed or ''}")
-        most = 3e11 if dtype in ("fp32", "tf32") else 1.2e12
+        max_flops = 3e11 if dtype in ("fp32", "tf32") else 1.2e12
         counts = {64: 110, 8: 50, 1: 0 if dtype == "fp8" else 50}
         for multiple, count in counts.items():
             multiple = max(multiple, 16) if dtype == "fp8" else multiple
             while count:
                 m, n, k = (log_uniform(rng, 32, 32768, multiple) for _ in range(3))
-                if not 2e7 <= 2 * m * n * k <= most or m * n + m * k + n * k > 6e8:
+                if not 2e7 <= 2 * m * n * k <= max_flops or m * n + m * k + n * k > 6e8:
                     continue
                 count -= 1
                 yield product(dtype, 0, m, n, k, "NT" if dtype == "fp8" else rng.choice(("NN", "NT", "TN")))

@@ -110,7 +110,7 @@ def describe(plan: Scenario, work: Workload) -> dict[str, Any]:
     rules = {"rules": list(plan.rules)} if plan.rules else {}
     return {
         "planted": plan.planted,
-        "fixed_by": [{"recording": other, "change": change} | rules for other, change in [*pairs, *plan.also]],
+        "fixed_by": [{"recording": recording, "change": change} | rules for recording, change in [*pairs, *plan.also]],
         "cfg": plan.cfg,
         "profiler": {"active": plan.active, "warmup": plan.warmup, "record_shapes": True, **plan.profiler},
         "params": work.params,

@@ -36,19 +36,19 @@ class Scenario:
 
 
 def scenario(
-    planted: str, make: Callable[..., Workload], *sizes: Any, fixed_by: str = "", change: str = "", **rest: Any
+    planted: str, make: Callable[..., Workload], *sizes: Any, fixed_by: str = "", change: str = "", **options: Any
 ) -> Scenario:
     """Return a scenario whose workload is `make(*sizes, **options)`.
 
     Options with the name of a Scenario field go to the Scenario.
     """
-    own = {key: rest.pop(key) for key in list(rest) if key in Scenario.__dataclass_fields__ and key != "cfg"}
+    fields = {key: options.pop(key) for key in list(options) if key in Scenario.__dataclass_fields__ and key != "cfg"}
     cfg = {
         "workload": make.__name__,
         "sizes": [str(size) for size in sizes],
-        **{key: str(value) for key, value in rest.items()},
+        **{key: str(value) for key, value in options.items()},
     }
-    return Scenario(planted, lambda **more: make(*sizes, **rest, **more), fixed_by, change, cfg=cfg, **own)
+    return Scenario(planted, lambda **further: make(*sizes, **options, **further), fixed_by, change, cfg=cfg, **fields)
 
 
 NONE = "none"

@@ -45,7 +45,7 @@ class Late(torch.utils.data.IterableDataset[tuple[Tensor, ...]]):
                 wait(self.late_s)
             batch = self.pool[index % len(self.pool)]
             ends = self.job.epoch and (step + 1) % self.job.epoch == 0
-            yield tuple(each[: round(self.job.last[self.rank] * len(each))] for each in batch) if ends else batch
+            yield tuple(tensor[: round(self.job.last[self.rank] * len(tensor))] for tensor in batch) if ends else batch
 
 
 def batches(job: Job, rank: int) -> Iterator[tuple[Tensor, ...]]:
@@ -195,8 +195,8 @@ class Stage(nn.Module):
 
     def __init__(self, shape: GptShape, layers: int, *, parallel: bool) -> None:
         super().__init__()
-        one: Callable[[], nn.Module] = lambda: ParallelBlock(shape.width, shape.heads) if parallel else Block(shape)  # noqa: E731
-        self.blocks = nn.ModuleList(one() for _ in range(layers))
+        make_block: Callable[[], nn.Module] = lambda: ParallelBlock(shape.width, shape.heads) if parallel else Block(shape)  # noqa: E731
+        self.blocks = nn.ModuleList(make_block() for _ in range(layers))
         turn = torch.zeros(shape.seq, shape.width // shape.heads, device="cuda", dtype=BF16)
         self.extra: tuple[Tensor | None, ...] = (turn + 1, turn) if parallel else (None,)
 

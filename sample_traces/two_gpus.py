@@ -47,7 +47,7 @@ def crowd(gpu: int) -> None:
         time.sleep(0.01)
 
 
-def together(mean: float) -> float:
+def largest_over_ranks(mean: float) -> float:
     """Return the largest `mean` of all ranks, on every rank."""
     value = torch.tensor([mean], device="cuda")
     dist.all_reduce(value, op=dist.ReduceOp.MAX)
@@ -81,34 +81,34 @@ class RecordingOptions:
     port: int = 29540
 
 
-def run_rank(name: str, folder: Path, rank: int, how: RecordingOptions) -> None:
+def run_rank(name: str, folder: Path, rank: int, options: RecordingOptions) -> None:
     """Train one rank of a job: stopwatch first, then the profile."""
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(how.port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(options.port), "RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl", device_id=torch.device("cuda", rank))
-    torch.manual_seed(how.seed + rank)
+    torch.manual_seed(options.seed + rank)
     step = step_of_job(JOBS[name], rank)
     for _ in range(WARM):
         step()
     first, _, _ = measure.time_pipelined(step, 8)
-    mean, window, _ = measure.time_pipelined(step, max(12, round(how.timed_s / together(first))))
+    mean, window, _ = measure.time_pipelined(step, max(12, round(options.timed_s / largest_over_ranks(first))))
     trace_of(step, JOBS[name].profiled, folder / f"{rank}.trace.json.gz")
     truth = {"name": name, "rank": rank, "world": WORLD, "step_s_pipelined": mean, "window_ns": window}
     pair = PAIRS.get(name.rpartition("_")[0])
     truth |= {"after": pair.after or name.replace("_before", "_after"), "rule": pair.rule} if pair else {}
-    truth |= {"seed": how.seed, "torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
+    truth |= {"seed": options.seed, "torch": torch.__version__, "gpu": torch.cuda.get_device_name()}
     (folder / f"truth_{rank}.json").write_text(json.dumps(truth, indent=1) + "\n")
     dist.barrier()
     dist.destroy_process_group()
 
 
-def record(name: str, out: Path, how: RecordingOptions) -> float | None:
+def record(name: str, out: Path, options: RecordingOptions) -> float | None:
     """Record one job in separate processes; return its step in seconds, None if a rank failed."""
     folder = out / name
     folder.mkdir(parents=True, exist_ok=True)
     fork = multiprocessing.get_context("fork")  # Torch is imported once, and only the children use the GPUs.
     second = [fork.Process(target=crowd, args=(JOBS[name].crowded,))] if JOBS[name].crowded >= 0 else []
-    ranks = [fork.Process(target=run_rank, args=(name, folder, rank, how)) for rank in range(WORLD)]
+    ranks = [fork.Process(target=run_rank, args=(name, folder, rank, options)) for rank in range(WORLD)]
     with measure.telemetry(folder / "telemetry.jsonl", ",".join(map(str, range(WORLD)))):
         for process in [*second, *ranks]:
             process.start()

@@ -129,9 +129,9 @@ def timed(training: Training, seconds: float, tiny: bool) -> dict[str, Any]:
         torch.cuda.reset_peak_memory_stats()
     begin, start = time.time_ns(), time.perf_counter()
     steps = _run_for(training, batches, seconds)
-    taken = time.perf_counter() - start
+    duration_s = time.perf_counter() - start
     peak = torch.cuda.max_memory_allocated() if training.device != "cpu" else None
-    return {"step_s": taken / steps, "steps_timed": steps, "window_ns": [begin, time.time_ns()], "peak_mem": peak}
+    return {"step_s": duration_s / steps, "steps_timed": steps, "window_ns": [begin, time.time_ns()], "peak_mem": peak}
 
 
 def _run_for(training: Training, batches: Iterator[Any], seconds: float) -> int:
@@ -221,9 +221,9 @@ def main() -> None:
             child.terminate()
             child.join()
         truth = args.out / name / "truth.json"
-        taken = f"{json.loads(truth.read_text())['step_s'] * 1e3:9.3f} ms per step" if child.exitcode == 0 else "FAILED"
+        result = f"{json.loads(truth.read_text())['step_s'] * 1e3:9.3f} ms per step" if child.exitcode == 0 else "FAILED"
         failed += [name] if child.exitcode else []
-        print(f"{name:14} {taken}, recorded in {time.monotonic() - start:.0f} s", flush=True)
+        print(f"{name:14} {result}, recorded in {time.monotonic() - start:.0f} s", flush=True)
     if failed:
         sys.exit(f"not recorded: {', '.join(failed)}")
 

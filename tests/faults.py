@@ -64,9 +64,9 @@ class Faults:
         self.root, self.chance = root, chance
         self.traces = stage.trace_in(root / "old.json.gz", 20), stage.trace_in(root / "new.json.gz", 300)
         self.old_only, self.both = DataFolder(root / "old").create(), DataFolder(root / "both").create()
-        self.old = stage.bring(self.old_only, self.traces[0]).id
+        self.old = stage.ingest(self.old_only, self.traces[0]).id
         shutil.copytree(self.old_only.root, self.both.root, dirs_exist_ok=True)
-        self.new = stage.bring(self.both, self.traces[1]).id
+        self.new = stage.ingest(self.both, self.traces[1]).id
         library = Library(self.both)
         self.wanted = {run: shown(self.both, run, library) for run in (self.old, self.new)}
         library.close()
@@ -95,18 +95,18 @@ class Faults:
         """Check the state after a fault, then ingest the new trace."""
         library = Library(folder)
         self.judge(folder, self.old, library)
-        stage.bring(folder, self.traces[1])
+        stage.ingest(folder, self.traces[1])
         self.judge(folder, self.new, library)
         self.judge(folder, self.old, library)
         library.close()
-        stage.check_whole(folder)
+        stage.check_complete(folder)
 
     def kill(self, place: Path) -> None:
         folder = self.copy(self.old_only, place / "data")
         with stage.start(self.traces[1], folder) as process:
             time.sleep(self.chance.uniform(0.3, 3.0))  # The process must be killed at a random moment.
             process.kill()
-        stage.check_whole(folder)
+        stage.check_complete(folder)
         self.after(folder)
 
     def files(self, place: Path) -> None:
@@ -129,7 +129,7 @@ class Faults:
             free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize
             (disk / "ballast").write_bytes(bytes(free - int(share * self.needs)))
             with contextlib.suppress(SawtoothError):
-                stage.bring(folder, self.traces[1])
+                stage.ingest(folder, self.traces[1])
             assert stage.leftovers(folder) == []
             (disk / "ballast").unlink()
             self.after(folder)
@@ -146,7 +146,7 @@ class Faults:
         self.judge(folder, self.new, library, may_be_reported=True)
         self.judge(folder, self.new, library, may_be_reported=True)  # A damaged cache was made again by the first call.
         self.judge(folder, self.old, library)
-        stage.bring(folder, self.traces[1])
+        stage.ingest(folder, self.traces[1])
         self.judge(folder, self.new, library)
         library.close()
 

@@ -42,9 +42,9 @@ def sound(traces, tmp_path_factory):
     Each test works on a copy.
     """
     before = DataFolder(tmp_path_factory.mktemp("sound") / "old").create()
-    old = stage.bring(before, traces[0]).id
+    old = stage.ingest(before, traces[0]).id
     both = DataFolder(shutil.copytree(before.root, before.root.with_name("both")))
-    new = stage.bring(both, traces[1]).id
+    new = stage.ingest(both, traces[1]).id
     return before, both, (old, stage.numbers(before, old)), (new, stage.numbers(both, new))
 
 
@@ -69,14 +69,14 @@ def both(tmp_path, sound):
 def check(held, traces, wanted):
     """Check the state after a fault, then ingest the same trace in this process without a restart."""
     folder, old, before = held
-    stage.check_whole(folder)
+    stage.check_complete(folder)
     assert stage.numbers(folder, old) == before
     if stage.has_run(folder, wanted[0]):  # A published run must be complete.
         assert stage.numbers(folder, wanted[0]) == wanted[1]
-    assert stage.bring(folder, traces[1]).id == wanted[0]
+    assert stage.ingest(folder, traces[1]).id == wanted[0]
     assert stage.numbers(folder, wanted[0]) == wanted[1]
     assert stage.numbers(folder, old) == before
-    stage.check_whole(folder)
+    stage.check_complete(folder)
 
 
 KILLS = [(at, when) for at in range(1, RENAMES + 1) for when in ("before", "after")]
@@ -136,16 +136,16 @@ def test_a_full_disk_is_reported_and_needs_no_restart(tmp_path, traces, wanted, 
     spare = DataFolder(tmp_path / "spare").create()
     needs = 0
     for trace in traces:  # After the loop, ``needs`` is for the second trace, without cached results, which are optional.
-        stage.bring(spare, trace)
+        stage.ingest(spare, trace)
         needs = bytes_in(spare.root, but=".msgpack") - needs
     with small_disk(tmp_path / "disk", 64 << 20) as disk:
         folder = DataFolder(disk / "data").create()
-        old = stage.bring(folder, traces[0]).id
+        old = stage.ingest(folder, traces[0]).id
         held = folder, old, stage.numbers(folder, old)
         (disk / "ballast").write_bytes(b"x" * (os.statvfs(disk).f_bavail * os.statvfs(disk).f_bsize - int(share * needs)))
         library = Library(folder)
         with pytest.raises(SawtoothError, match="Free some space") as refusal:
-            stage.bring(folder, traces[1])
+            stage.ingest(folder, traces[1])
         assert str(disk) not in str(refusal.value)
         assert stage.leftovers(folder) == []
         assert stage.numbers(folder, old, library) == held[2]
@@ -188,7 +188,7 @@ def test_a_damaged_recording_is_reported_and_repaired_by_its_file(both, traces, 
     with pytest.raises(SawtoothError, match=r"damaged\. Drop its trace again"):
         stage.numbers(folder, run.id, library)
     assert stage.numbers(folder, old, library) == before
-    stage.bring(folder, traces[1])
+    stage.ingest(folder, traces[1])
     check(both, traces, wanted)
     assert stage.numbers(folder, run.id, library) == wanted[1]  # The same library, without a restart.
     library.close()
@@ -242,7 +242,7 @@ def test_a_damaged_manifest_harms_no_other_run_and_is_repaired_by_its_file(both,
         folder.read_manifest(wanted[0])
     assert str(folder.root) not in str(problem.value)
     assert stage.numbers(folder, old) == before
-    assert stage.bring(folder, traces[1]).id == wanted[0]
+    assert stage.ingest(folder, traces[1]).id == wanted[0]
     assert stage.numbers(folder, wanted[0]) == wanted[1]
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 def folder(tmp_path: Path) -> DataFolder:
     """Return a data folder with one run, from which the bundled recordings were removed."""
     folder = DataFolder(without_bundled(tmp_path / "data")).create()
-    stage.bring(folder, stage.trace_in(tmp_path / "old.json.gz", 40))
+    stage.ingest(folder, stage.trace_in(tmp_path / "old.json.gz", 40))
     return folder
 
 
@@ -53,7 +53,7 @@ def test_a_restarted_server_has_its_runs(tmp_path, folder, servers, delay):
     assert not any(child.is_running() for child in children)
     time.sleep(6)  # Until then, drafts whose lock may not be taken yet are not removed.
     servers.append(start_server(folder.root))
-    stage.check_whole(folder)
+    stage.check_complete(folder)
     assert {run: reports(servers[1])[run] for run in before} == before
     job = start_job(servers[1], trace)
     done = until(lambda: (found := ask(servers[1], "GET", f"/api/v1/jobs/{job}")[1])["stage"] in ("done", "failed") and found)
@@ -108,7 +108,7 @@ def test_a_disk_that_cannot_be_written_still_shows_its_runs(tmp_path, folder, se
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         else:
             (disk / "ballast").unlink()
-        stage.bring(DataFolder(disk), stage.trace_in(tmp_path / "new.json.gz", 400))
+        stage.ingest(DataFolder(disk), stage.trace_in(tmp_path / "new.json.gz", 400))
         assert len(reports(servers[1])) == 2  # The same server, without a restart.
     finally:
         for server in servers:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.support.findings_of import result_of, together
+from tests.support.findings_of import predicted_together_ms, result_of
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 
 # The rules for a change if the first finding is about another one. Several are predicted together by one replay.
@@ -111,7 +111,7 @@ def judge(name: str, fix: dict[str, Any], truths: dict[str, Any], root: Path) ->
     findings = result.findings
     first = next(iter(findings), None)
     rules = rules_of(name, fix) or ((first.rule,) if first is not None and first.severity != "info" else ())
-    predicted = together(result, rules) if rules else None
+    predicted = predicted_together_ms(result, rules) if rules else None
     before, measured = truths[name]["step_s_pipelined"] * 1e3, after["step_s_pipelined"] * 1e3
     row = f"| {name} | {fix['change']} | {' + '.join(rules) or 'none'} | {before:.2f} |"
     if name in OTHER_WORK or predicted is None:

@@ -30,8 +30,8 @@ def micro_batches(
 ) -> float:
     """Add a step of LAYERS layers that runs micro-batches of ``samples`` one after the other.
 
-    Each takes 6 launches forward, 6 backward and, after the first one, 6 additions of gradients, of 24 µs each. With
-    ``own_gradients``, each belongs to another model, so that nothing is added. With ``updates``, the optimizer steps after each one.
+    Each has 6 launches in its forward pass and 6 in its backward pass. All but the first also add 6 gradients. A launch takes 24 µs. With
+    ``own_gradients``, each micro-batch belongs to another model, so that nothing is added. With ``updates``, the optimizer steps after each one.
     With ``reduces``, ranks reduce gradients after each one.
     """
 

@@ -31,8 +31,8 @@ def _changes_in(value: Any) -> Iterator[CodeChange]:
     if isinstance(value, CodeChange):
         yield value
     elif isinstance(value, (tuple, list)):
-        for each in value:
-            yield from _changes_in(each)
+        for item in value:
+            yield from _changes_in(item)
     elif isinstance(value, dict):
         yield from _changes_in(list(value.values()))
     elif is_dataclass(value) and not isinstance(value, type):

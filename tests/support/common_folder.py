@@ -42,7 +42,7 @@ def _own() -> tempfile.TemporaryDirectory[str]:
 
 
 @contextmanager
-def alone(what: str) -> Iterator[None]:
+def one_process_at_a_time(what: str) -> Iterator[None]:
     """Prevent two processes from making ``what`` at the same time.
 
     The second process waits and then finds the result of the first.

@@ -77,6 +77,6 @@ def write_snapshot(
     path: Path, segments: list[dict[str, Any]], events: list[dict[str, Any]], *, start_us: int = 0, **more: Any
 ) -> Path:
     """Write a snapshot of device 0, whose events are 1 ms apart, and return the file."""
-    timed = [{**each, "time_us": start_us + 1000 * i} for i, each in enumerate(events)]
+    timed = [{**event_fields, "time_us": start_us + 1000 * i} for i, event_fields in enumerate(events)]
     path.write_bytes(pickle.dumps({"segments": segments, "device_traces": [timed], **more}))
     return path

@@ -41,10 +41,8 @@ ADAM = (
     "_foreach_addcdiv_",
 )
 SGD = ("_foreach_mul_", "_foreach_add_", "_foreach_add_")
-PYTHON_US, COUNTED_US = (
-    40.0,
-    60.0,
-)  # Python before each foreach operator, and the arithmetic on step counts before the first one.
+PYTHON_US = 40.0  # Time of Python before each foreach operator.
+COUNTED_US = 60.0  # Time of the arithmetic on step counts, before the first operator.
 
 
 def foreach_loop(folder: Path, *, optimizer: str, operators: tuple[str, ...], groups: int) -> list[Path]:

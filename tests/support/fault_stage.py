@@ -67,7 +67,7 @@ def trace_in(path: Path, steps: int) -> Path:
     return path
 
 
-def bring(folder: DataFolder, trace: Path) -> Manifest:
+def ingest(folder: DataFolder, trace: Path) -> Manifest:
     """Ingest a trace in this process."""
     library = Library(folder)
     (run,) = ingest_into_runs(folder, [(trace, trace.name)]).runs
@@ -88,12 +88,12 @@ def start(
 
 def numbers(folder: DataFolder, run: str, library: Library | None = None) -> dict[str, Any]:
     """Return the complete report of a run."""
-    own = library or Library(folder)
+    used_library = library or Library(folder)
     try:
-        return dict(json.loads(json.dumps(report_json(analyse(folder.read_manifest(run), own)))))
+        return dict(json.loads(json.dumps(report_json(analyse(folder.read_manifest(run), used_library)))))
     finally:
         if library is None:
-            own.close()
+            used_library.close()
 
 
 def leftovers(folder: DataFolder) -> list[str]:
@@ -116,7 +116,7 @@ def leftovers(folder: DataFolder) -> list[str]:
     return found
 
 
-def check_whole(folder: DataFolder) -> None:
+def check_complete(folder: DataFolder) -> None:
     """Check that all published items are complete and that no other files remain.
 
     Temporary files are first removed, as a server does when it starts.

@@ -19,7 +19,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.recording import ingest_file
 from sawtooth.ingest.schema import DataFolder
-from tests.support.common_folder import alone, common_folder
+from tests.support.common_folder import common_folder, one_process_at_a_time
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 from tests.support.sampled_loop import HAND_MADE
 
@@ -41,14 +41,14 @@ def result_of(name: str, root: Path | None = None) -> RunResult:
 
     If ``root`` is None, the recording is looked up in tests/recordings, tests/recordings_after, sample_traces and HAND_MADE.
     """
-    with alone(f"recording-{name}"):
+    with one_process_at_a_time(f"recording-{name}"):
         run = ingest_into_runs(library().folder, [(f, f.name) for f in _files(name, root)], name=name).runs[0]
         return result_cache.result_of(run, library())
 
 
 def recording_of(trace: Path) -> str:
     """Ingest a trace with all its derived files, and return the id of its recording."""
-    with alone(f"recording-{trace.parent.name}"):
+    with one_process_at_a_time(f"recording-{trace.parent.name}"):
         recording = ingest_file(trace, library().folder).id
         ensure_derived(library().folder, recording)
     return recording
@@ -91,7 +91,7 @@ def stopwatch_ms(name: str) -> float:
     return float(json.loads(truth.read_text(encoding="utf-8"))["step_s_pipelined"]) * 1e3
 
 
-def together(result: RunResult, rules: Sequence[str]) -> float | None:
+def predicted_together_ms(result: RunResult, rules: Sequence[str]) -> float | None:
     """Return the step time in ms that the findings of ``rules`` predict together.
 
     Returns None if one of the findings is missing or has no prediction.

@@ -12,7 +12,7 @@ from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
-from tests.support.without_findings import numbers
+from tests.support.without_findings import analyse_without_findings
 
 
 def communication_of_job(
@@ -31,10 +31,10 @@ def communication_of_job(
     if cut is not None:
         paths[cut].write_bytes(paths[cut].read_bytes()[: paths[cut].stat().st_size // 2])
     (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
-    result = numbers(run, Library(data))
+    result = analyse_without_findings(run, Library(data))
     assert result.communication is not None
     late = report_json(result)["stragglers"]
-    assert [(each["ranks"], each["gain_ms"]) for each in late] == [
+    assert [(straggler["ranks"], straggler["gain_ms"]) for straggler in late] == [
         (list(s.ranks), s.gain_ms) for s in result.communication.stragglers
     ]
     return result.communication
@@ -44,6 +44,6 @@ def communication_of(folder: Path, traces: Sequence[ChromeTrace]) -> Communicati
     """Return the communication of a job. ``traces`` has the trace of each rank."""
     data = DataFolder(folder / "data").create()
     (run,) = ingest_into_runs(data, [(trace.write(folder / f"{i}.json"), f"{i}.json") for i, trace in enumerate(traces)]).runs
-    communication = numbers(run, Library(data)).communication
+    communication = analyse_without_findings(run, Library(data)).communication
     assert communication is not None
     return communication

@@ -40,14 +40,14 @@ def pushed(folder: Path, meta: dict[str, object], records: list[dict[str, object
     """Write a session as an unknown client with the push token can, with NaN values."""
     folder.mkdir(parents=True)
     (folder / "push.json").write_text("{}")
-    whole = {
+    complete_meta = {
         "started_m": 0,
         "started_w": START,
         "columns": ["util_pct", "power_w"],
         "devices": [{"device": 0, "name": "G"}],
         **meta,
     }
-    (folder / "meta.json").write_text(json.dumps(whole))
+    (folder / "meta.json").write_text(json.dumps(complete_meta))
     bodies = [json.dumps(record).encode()[:-1] for record in records]
     lines = [b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body)) for body in bodies]
     (folder / "samples-0001.jsonl").write_bytes(b"".join(lines))

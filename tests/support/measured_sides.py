@@ -14,12 +14,12 @@ def run(steps, best=None, source="profile", name=None, recorded=None):
     return MeasuredSteps(steps, best if best is not None else mean, source, (name,) if name else (), recorded)
 
 
-def bests(*values):
+def runs_with_step_times(*values):
     """Return one run for each step time in ms, with 50 equal steps."""
     return [MeasuredSteps((value,) * 50, value, "profile", (f"{value} {i}",)) for i, value in enumerate(values)]
 
 
-def around(level, n=60, seed=1, sd=0.001):
+def random_steps(level, n=60, seed=1, sd=0.001):
     """Return ``n`` random step times around ``level``, whose relative standard deviation is ``sd``."""
     return np.random.default_rng(seed).normal(level, level * sd, n)
 

@@ -95,11 +95,11 @@ def _transfer(
     The calls of each stage are in the order of its own program, which sends what it has just computed.
     """
     sides = (("send", "Dst Rank", *sender, receiver[0]), ("recv", "Src Rank", *receiver, sender[0]))
-    for name, of_peer, stage, start, other in sides:
+    for name, of_peer, stage, start, peer in sides:
         at = hosts[stage]
         args = {"Collective name": name, "dtype": "Float", "In msg nelems": 1000, "Out msg nelems": 1000, "Group size": 2}
         if peers:
-            args[of_peer] = other
+            args[of_peer] = peer
         traces[stage].op("record_param_comms", at, at + 1, **args)
         traces[stage].launch((at + 1.5, at + 2.5), (start, end), NCCL, stream=17)
         hosts[stage] += launch_us

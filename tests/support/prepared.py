@@ -16,7 +16,7 @@ from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.manifest import Manifest
 from sawtooth.ingest.schema import DataFolder
 from tests.support import sound_trace
-from tests.support.common_folder import alone, common_folder
+from tests.support.common_folder import common_folder, one_process_at_a_time
 
 
 def prepared(data: DataFolder, *paths: Path, name: str | None = None) -> Manifest:
@@ -60,7 +60,7 @@ def _made(files: tuple[tuple[str, bytes], ...], name: str | None) -> tuple[Path,
     key = hashlib.sha256(repr((files, name)).encode()).hexdigest()[:16]
     place = common_folder() / f"prepared-{key}"
     marker = place / "run"  # It is written last.
-    with alone(place.name):
+    with one_process_at_a_time(place.name):
         if not marker.exists():
             shutil.rmtree(place, ignore_errors=True)  # A test that failed halfway may have left files here.
             (place / "files").mkdir(parents=True)

@@ -95,11 +95,11 @@ def codes_of(trace: TinyTrace) -> np.ndarray:
     return np.array([OWNER_KEYS.index(owner) for owner in owners], np.int8)
 
 
-def of_step(ms: float, source: str) -> BestStepTime:
+def best_step_time(ms: float, source: str) -> BestStepTime:
     return BestStepTime(source, Reading(ms), Reading(ms), Reading(0.1), ms, represented=source != "telemetry")
 
 
-def waiting(kernel_us: float = 40) -> WhatIf:
+def waiting_in_each_step(kernel_us: float = 40) -> WhatIf:
     """Return steps of 60 µs of the host, each with a kernel of ``kernel_us`` that the host waits for."""
     trace = TinyTrace()
     for k in range(4):
@@ -111,7 +111,7 @@ def waiting(kernel_us: float = 40) -> WhatIf:
     return WhatIf(problem, 0, problem.steps)
 
 
-def hiding() -> WhatIf:
+def never_waiting() -> WhatIf:
     """Return steps of 100 µs on a host that never waits, with a kernel of 40 µs in each."""
     trace = TinyTrace()
     for k in range(4):
@@ -122,7 +122,7 @@ def hiding() -> WhatIf:
     return WhatIf(problem, 0, problem.steps)
 
 
-def hidden(host_us: float = 50, kernel_us: float = 100) -> WhatIf:
+def queueing_ahead(host_us: float = 50, kernel_us: float = 100) -> WhatIf:
     """Return a host that queues a longer kernel every ``host_us``, so a step takes ``kernel_us``."""
     trace = TinyTrace()
     for k in range(4):

@@ -28,8 +28,8 @@ def called(trace: ChromeTrace, at: float, batch: int, weights: int) -> float:
     for i in range(SAMPLES):
         start, facts = at, {"Sequence number": first + i}
         at = op(trace, at, "aten::mm", [rows, WEIGHT], kernel=GEMM, kernel_us=5, host_us=SLOW_US, **facts)
-        for around in (0.2, 0.3):  # Autocast calls an operator again inside itself.
-            trace.op("aten::linear", start - around, at - around, [[batch, 64, 256], WEIGHT, [256]], ["float"] * 3)
+        for margin in (0.2, 0.3):  # Autocast calls an operator again inside itself.
+            trace.op("aten::linear", start - margin, at - margin, [[batch, 64, 256], WEIGHT, [256]], ["float"] * 3)
     for i in reversed(range(SAMPLES)):
         start = at
         at = op(trace, at, "aten::mm", [rows, WEIGHT], kernel=GEMM, kernel_us=5, host_us=SLOW_US)

@@ -16,8 +16,8 @@ def written_out(sent: dict[str, Any]) -> list[tuple[int, int, str, bool]]:
     numbers = [int(number) for number in sent["times"].split()]
     names = [
         (text + ("" if number is None else str(number + i)) + (f" (not counted: {why})" if why else ""), why is None)
-        for many, text, number, why in sent["names"]
-        for i in range(many)
+        for count, text, number, why in sent["names"]
+        for i in range(count)
     ]
     steps, end = [], 0
     for (name, counted), between, length in zip(names, numbers[::2], numbers[1::2], strict=True):

@@ -23,10 +23,10 @@ STAYS = {
 def wait_for_end(threads: Iterable[threading.Thread], seconds: float = GRACE_S) -> list[threading.Thread]:
     """Return the ``threads`` that still run after ``seconds``, without threads that may stay."""
     until = time.monotonic() + seconds
-    left = [thread for thread in threads if not _may_stay(thread)]
-    for thread in left:
+    remaining = [thread for thread in threads if not _may_stay(thread)]
+    for thread in remaining:
         thread.join(max(0.0, until - time.monotonic()))
-    return [thread for thread in left if thread.is_alive()]
+    return [thread for thread in remaining if thread.is_alive()]
 
 
 def _may_stay(thread: threading.Thread) -> bool:
@@ -46,5 +46,5 @@ def threads_end(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail if a module leaves a thread running after its tests, including daemon threads and unnamed ones."""
     before = set(threading.enumerate())
     yield
-    left = wait_for_end(set(threading.enumerate()) - before)
-    assert not left, f"{request.node.name} does not end its threads: {', '.join(sorted(map(described, left)))}"
+    remaining = wait_for_end(set(threading.enumerate()) - before)
+    assert not remaining, f"{request.node.name} does not end its threads: {', '.join(sorted(map(described, remaining)))}"

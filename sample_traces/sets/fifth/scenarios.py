@@ -56,9 +56,9 @@ def features(batch: int, together: bool) -> Workload:
     clicked = torch.rand(batch, 1)
 
     def batches() -> Iterator[w.Batch]:
-        there = clicked.to(DEVICE)
+        labels = clicked.to(DEVICE)
         while True:
-            yield table if together else torch.cat([column.to(DEVICE) for column in columns], 1), there
+            yield table if together else torch.cat([column.to(DEVICE) for column in columns], 1), labels
 
     sizes = ((COLUMNS * WIDTH, 2048), (2048, 2048))
     model = nn.Sequential(*(part for a, b in sizes for part in (nn.Linear(a, b), nn.ReLU())), nn.Linear(2048, 1))

@@ -106,10 +106,10 @@ def boxes(batch: int, reads: bool) -> Workload:
     data = w.on_gpu(lambda: (w.images(batch)[0], torch.rand(batch, 28 * 28 + 14 * 14 + 7 * 7, device="cpu")))
     history: list[Any] = []
 
-    def loss(model: nn.Module, x: Tensor, there: Tensor) -> Tensor:
+    def loss(model: nn.Module, x: Tensor, targets: Tensor) -> Tensor:
         total, begin = x.new_zeros(()), 0
         for level in model(x):
-            level, part = level.float(), there[:, begin : begin + level.shape[1]]
+            level, part = level.float(), targets[:, begin : begin + level.shape[1]]
             begin += level.shape[1]
             object_there = (part > 0.9).float()[..., None]
             total = total + (F.softplus(level[..., :20]) * (1 - object_there)).mean()

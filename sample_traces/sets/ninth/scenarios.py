@@ -18,7 +18,7 @@ TIMING: dict[str, Any] = {"timed_s": 4.0, "after_s": 0.7, "synced_steps": 4, "fi
 
 
 def triples(
-    batch: int, fused: bool, entities: int = 1_500_000, kinds: int = 400, width: int = 256, others: int = 32
+    batch: int, fused: bool, entities: int = 1_500_000, kinds: int = 400, width: int = 256, false_facts: int = 32
 ) -> Workload:
     """Return training on facts about a million entities, whose true facts must score above false ones."""
     entity, kind = nn.Embedding(entities, width), nn.Embedding(kinds, width)
@@ -30,9 +30,9 @@ def triples(
         bar = Progress()
         facts = torch.stack([torch.randint(0, n, (batch * 50,), device=DEVICE) for n in (entities, kinds, entities)])
         for step in itertools.count():
-            head, how, tail = facts[:, (step % 50) * batch : (step % 50 + 1) * batch]
-            wrong = torch.randint(0, entities, (batch, others), device=DEVICE)
-            meant = entity(head) + kind(how)
+            head, relation, tail = facts[:, (step % 50) * batch : (step % 50 + 1) * batch]
+            wrong = torch.randint(0, entities, (batch, false_facts), device=DEVICE)
+            meant = entity(head) + kind(relation)
             near = (meant - entity(tail)).abs().sum(-1)
             far = (meant[:, None] - entity(wrong)).abs().sum(-1)
             share = (-far).softmax(-1).detach()
@@ -60,8 +60,10 @@ def curves(points: int, features: int = 64) -> Workload:
         for _ in itertools.count():
             z = net(x)
             norms = z.square().sum(1)
-            apart = (norms[:, None] + norms[None] - 2 * z @ z.T).clamp(min=0)
-            factor = torch.linalg.cholesky_ex(scale.exp() * torch.exp(-apart / features) + (noise.exp() + 0.05) * eye)[0]
+            squared_distances = (norms[:, None] + norms[None] - 2 * z @ z.T).clamp(min=0)
+            factor = torch.linalg.cholesky_ex(
+                scale.exp() * torch.exp(-squared_distances / features) + (noise.exp() + 0.05) * eye
+            )[0]
             whitened = torch.linalg.solve_triangular(factor, y, upper=False)
             loss = 0.5 * whitened.square().sum() / points + factor.diagonal().log().mean()
             optimizer.zero_grad()

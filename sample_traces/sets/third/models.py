@@ -28,11 +28,11 @@ class SelectiveScan(nn.Module):
         time_step = F.softplus(self.time_step(u)).float()[..., None]
         enter, leave = self.ports(u).float().chunk(2, -1)
         keep, add = torch.exp(-time_step * self.decay.exp()), time_step * enter[:, :, None] * u.float()[..., None]
-        state, seen = torch.zeros_like(add[:, 0]), []
+        state, states = torch.zeros_like(add[:, 0]), []
         for t in range(x.shape[1]):
             state = keep[:, t] * state + add[:, t]
-            seen.append((state * leave[:, t, None]).sum(-1))
-        return x + self.out(torch.stack(seen, 1) * F.silu(gate))
+            states.append((state * leave[:, t, None]).sum(-1))
+        return x + self.out(torch.stack(states, 1) * F.silu(gate))
 
 
 class GroupedBlock(nn.Module):

@@ -24,7 +24,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import BASE_NS, ChromeTrace
 from tests.support.paths import RECORDINGS
 from tests.support.prepared import prepared_result
-from tests.support.without_findings import numbers
+from tests.support.without_findings import analyse_without_findings
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 STEP_US = 1000
@@ -53,7 +53,7 @@ def rank_trace(rank: int, world: int, begins: list[float], end: float, clock_us:
 
 
 def analysed(
-    folder: Path, traces: list[ChromeTrace], analysis: Callable[[Manifest, Library], RunResult] = numbers
+    folder: Path, traces: list[ChromeTrace], analysis: Callable[[Manifest, Library], RunResult] = analyse_without_findings
 ) -> RunResult:
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
@@ -210,7 +210,7 @@ def test_the_order_of_the_ranks_does_not_matter_and_sums_are_exact(tmp_path: Pat
     for order in itertools.islice(itertools.permutations(paths), 0, 6, 2):
         (run,) = ingest_into_runs(data, [(path, path.name) for path in order]).runs
         data.manifest_file(run.id).unlink()  # Otherwise the next order would find it in the cache.
-        result = numbers(run, Library(data))
+        result = analyse_without_findings(run, Library(data))
         for rank in result.ranks:
             assert sum(row.ns for row in rank.ledger) == rank.window_ns
         found = result.communication

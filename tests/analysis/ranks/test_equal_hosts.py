@@ -11,7 +11,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import LAUNCHES, Planted, job
-from tests.support.without_findings import numbers
+from tests.support.without_findings import analyse_without_findings
 
 # The recorded host of rank 0 needs 9 ms for its 20 launches, that of rank 1 needs 7 ms. Each launched kernel takes 2 µs.
 UNEVEN_HOSTS = {0: 450.0, 1: 350.0}
@@ -26,7 +26,7 @@ def ranks_of(folder: Path, planted: Planted) -> list[RankResult]:
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(2, 2, planted, steps=9))]
     library = Library(DataFolder(folder / "data").create())
     (run,) = ingest_into_runs(library.folder, [(path, path.name) for path in paths]).runs
-    result = numbers(run, library)
+    result = analyse_without_findings(run, library)
     assert result.communication is not None and result.communication.stragglers == ()
     return sorted(result.ranks, key=lambda rank: rank.rank or 0)
 

@@ -19,14 +19,14 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.pipelined import pipelined
-from tests.support.without_findings import numbers
+from tests.support.without_findings import analyse_without_findings
 
 
 def analysed(folder: Path, traces: list[ChromeTrace]) -> tuple[RunResult, Communication]:
     data = DataFolder(folder / "data").create()
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
     (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
-    result = numbers(run, Library(data))
+    result = analyse_without_findings(run, Library(data))
     assert result.communication is not None
     return result, result.communication
 

@@ -16,7 +16,7 @@ from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job, slow_steps
 from tests.support.job_communication import communication_of_job
-from tests.support.without_findings import numbers
+from tests.support.without_findings import analyse_without_findings
 
 
 def test_no_rank_is_reported_if_none_is_late(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_rank_late_once_is_chance_unless_its_marks_show_other_long_steps(tmp_p
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, planted, mesh=False, steps=9))]
     library = Library(DataFolder(tmp_path / "data").create())
     (run,) = ingest_into_runs(library.folder, [(path, path.name) for path in paths]).runs
-    ranks, communication = split_communication(library, numbers(run, library).ranks)
+    ranks, communication = split_communication(library, analyse_without_findings(run, library).ranks)
     assert communication is not None
 
     def late(*slow: float) -> tuple[Straggler, ...]:

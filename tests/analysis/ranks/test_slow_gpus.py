@@ -16,7 +16,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.chrome_trace import BASE_NS
 from tests.support.job_communication import communication_of, communication_of_job
-from tests.support.without_findings import numbers
+from tests.support.without_findings import analyse_without_findings
 
 
 def test_the_same_kernels_with_other_shapes_are_more_work(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_measured_step_gives_the_speed_of_the_hosts(tmp_path: Path) -> None:
     data = DataFolder(tmp_path / "data").create()
     (run,) = ingest_into_runs(data, [(path, path.name) for path in traces]).runs
     library = Library(data)
-    ranks, communication = split_communication(library, numbers(run, library).ranks)
+    ranks, communication = split_communication(library, analyse_without_findings(run, library).ranks)
     assert communication is not None
     replayed = one_job.replay_job(library, ranks, communication, sampled=True)
     assert replayed is not None

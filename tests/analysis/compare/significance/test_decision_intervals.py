@@ -12,12 +12,12 @@ from sawtooth.analysis.compare.significance import reasons
 from sawtooth.analysis.compare.significance.bootstrap import median_change_interval
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
-from tests.support.measured_sides import around, bests, bounded, run
+from tests.support.measured_sides import bounded, random_steps, run, runs_with_step_times
 
 
 @pytest.mark.parametrize(("change", "word", "confidence"), [(1.05, "slower", "medium"), (1.12, "slower", "high"), (0.9, "faster", "high"), (1.015, "no_difference_shown", "high")])  # fmt: skip
 def test_intervals_and_their_confidence(change, word, confidence):
-    a = around(100)
+    a = random_steps(100)
     b = a[::-1] * change
     found = verdict([run(a)], [run(b)])
     assert (found.word, found.confidence) == (word, confidence)
@@ -75,7 +75,9 @@ def test_unbounded_end_of_the_interval_stays_open():
 
 def test_many_steps_do_not_narrow_an_estimate():
     a, b = (
-        MeasuredSteps(tuple(around(level, seed=seed)), level, "estimate", (name,), low_ms=0.6 * level, high_ms=1.6 * level)
+        MeasuredSteps(
+            tuple(random_steps(level, seed=seed)), level, "estimate", (name,), low_ms=0.6 * level, high_ms=1.6 * level
+        )
         for level, seed, name in ((100.0, 1, "a"), (80.0, 2, "b"))
     )
     assert verdict([a], [b]).answer == "cannot_tell"
@@ -92,8 +94,8 @@ def test_every_pair_with_step_times_has_an_interval(steps):
 
 def test_run_without_profiled_steps_has_no_scatter():
     # Marks alone have no device steps. The interval is the other run's, and the step time is from all runs of the side.
-    profiled, marked = run(around(100)), run([], best=100.0, source="marks", recorded=60)
-    after = run(around(80, seed=2))
+    profiled, marked = run(random_steps(100)), run([], best=100.0, source="marks", recorded=60)
+    after = run(random_steps(80, seed=2))
     alone, both = verdict([profiled], [after]), verdict([profiled, marked], [after])
     assert alone.word == both.word == "faster"
     assert both.ci95_ms == pytest.approx((-20, -20), abs=2.5)
@@ -103,7 +105,7 @@ def test_run_without_profiled_steps_has_no_scatter():
 def test_the_number_of_runs_that_a_change_needs_is_stated():
     # 2 · ((1.96 + 0.84) · 0.1 ÷ 0.15)² = 6.97, and one more for the unknown spread.
     assert (reasons.runs_needed(0.1, 0.15), reasons.runs_needed(0.1, 0.3), reasons.runs_needed(0.01, 0.05)) == (8, 3, 2)
-    noisy = bests(90, 100, 110), bests(89.9, 99.9, 109.9)
+    noisy = runs_with_step_times(90, 100, 110), runs_with_step_times(89.9, 99.9, 109.9)
     found = verdict(*noisy)
     # The standard deviation is 10 of 100 ms.
     assert found.word == "no_difference_shown"

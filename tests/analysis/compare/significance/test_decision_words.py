@@ -10,51 +10,54 @@ from sawtooth.analysis.compare.significance import decision as words
 from sawtooth.analysis.compare.significance import reasons
 from sawtooth.analysis.compare.significance.decision import verdict
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
-from tests.support.measured_sides import around, bests, bounded, run
+from tests.support.measured_sides import bounded, random_steps, run, runs_with_step_times
 
 
 def test_comparison_of_runs_by_hand():
     # Variances 1 and 1 over 3 runs: error sqrt(1/3 + 1/3) = 0.8165; 4 degrees of freedom, t = 2.7764: half 2.2670.
     # Smallest: max(2 % + 0.84 * 0.8165 / 100, (2.2670 + 0.84 * 0.8165) / 100) = 2.953 %.
-    found = verdict(bests(99, 100, 101), bests(105, 106, 107))
+    found = verdict(runs_with_step_times(99, 100, 101), runs_with_step_times(105, 106, 107))
     assert (found.word, found.confidence) == ("slower", "medium")
     assert found.ci95_ms == pytest.approx((6 - 2.26696, 6 + 2.26696), abs=1e-4)
     assert found.smallest_visible_share == pytest.approx(0.029528, abs=1e-6)
-    assert verdict(bests(105, 106, 107), bests(99, 100, 101)).word == "faster"
-    assert verdict(bests(99, 100, 100, 101), bests(105, 106, 106, 107)).confidence == "high"
-    assert verdict(bests(99, 100, 100, 101), bests(105, 106, 107)).confidence == "medium"
+    assert verdict(runs_with_step_times(105, 106, 107), runs_with_step_times(99, 100, 101)).word == "faster"
+    assert verdict(runs_with_step_times(99, 100, 100, 101), runs_with_step_times(105, 106, 106, 107)).confidence == "high"
+    assert verdict(runs_with_step_times(99, 100, 100, 101), runs_with_step_times(105, 106, 107)).confidence == "medium"
 
 
 def test_unequal_variances_reduce_the_degrees_of_freedom():
     # Variances 1 and 9: parts 1/3 and 3, error sqrt(10/3) = 1.8257; freedom 1 / (0.1^2/2 + 0.9^2/2) = 2.4390; t = 3.6400: half 6.646.
-    found = verdict(bests(99, 100, 101), bests(117, 120, 123))
+    found = verdict(runs_with_step_times(99, 100, 101), runs_with_step_times(117, 120, 123))
     assert (found.ci95_ms[1] - found.ci95_ms[0]) / 2 == pytest.approx(stats.t.ppf(0.975, 1 / 0.41) * (10 / 3) ** 0.5, rel=1e-9)
     assert found.word == "slower"
 
 
 def test_runs_without_spread():
-    found = verdict(bests(100, 100, 100), bests(102, 102, 102))
+    found = verdict(runs_with_step_times(100, 100, 100), runs_with_step_times(102, 102, 102))
     assert (found.word, found.ci95_ms, found.smallest_visible_share) == ("slower", (2.0, 2.0), 0.02)  # Exactly the 2 %.
-    assert verdict(bests(100, 100, 100), bests(101.9, 101.9, 101.9)).word == "no_difference_shown"
-    none = verdict(bests(100, 100, 100), bests(101, 101, 101))
+    assert verdict(runs_with_step_times(100, 100, 100), runs_with_step_times(101.9, 101.9, 101.9)).word == "no_difference_shown"
+    none = verdict(runs_with_step_times(100, 100, 100), runs_with_step_times(101, 101, 101))
     assert none.confidence == "high" and "within the 2.0 %" in none.why
 
 
 def test_runs_with_little_spread_are_limited_by_two_percent():
     # Variances 0.0001: error sqrt(2 * 0.0001 / 3) = 0.008165, far below 2 %: 0.02 + 0.84 * 0.008165 / 100.
-    found = verdict(bests(99.99, 100, 100.01), bests(104.99, 105, 105.01))
+    found = verdict(runs_with_step_times(99.99, 100, 100.01), runs_with_step_times(104.99, 105, 105.01))
     assert found.smallest_visible_share == pytest.approx(0.02 + 0.84 * (2e-4 / 3) ** 0.5 / 100, rel=1e-9)
 
 
 def test_different_medians_and_equal_stopwatches_are_inconclusive():
-    a = around(100)
+    a = random_steps(100)
     a[::10] *= 3
-    found = verdict([run(a, best=100.0, source="user")], [run(around(100, seed=2), best=100.0, source="user")])
+    found = verdict([run(a, best=100.0, source="user")], [run(random_steps(100, seed=2), best=100.0, source="user")])
     assert found.word == "inconclusive"
 
 
 def test_two_runs_per_side_are_judged_by_their_steps():
-    two = [run(around(100, seed=s), name=f"a{s}") for s in (1, 2)], [run(around(110, seed=s), name=f"b{s}") for s in (3, 4)]
+    two = (
+        [run(random_steps(100, seed=s), name=f"a{s}") for s in (1, 2)],
+        [run(random_steps(110, seed=s), name=f"b{s}") for s in (3, 4)],
+    )
     found = verdict(*two)
     assert found.word == "slower" and "between these 2 and 2 recordings" in found.why
 
@@ -93,22 +96,22 @@ def test_number_of_steps_needed_for_a_change():
     assert verdict([run(few)], [run(many)]).why.startswith("3 recorded steps are too few: a verdict needs 4 per side")
     first_left_out = verdict([run(few[:2], recorded=5)], [run(many, recorded=5)])
     assert first_left_out.why.startswith("2 counted steps are too few: a verdict needs 3 per side")
-    assert words.OF_ESTIMATES in verdict([run(around(100, 19))], [run(around(150, 40))]).why
-    assert verdict([run(around(100, 20))], [run(around(150, 40))]).ci95_ms is not None
+    assert words.OF_ESTIMATES in verdict([run(random_steps(100, 19))], [run(random_steps(150, 40))]).why
+    assert verdict([run(random_steps(100, 20))], [run(random_steps(150, 40))]).ci95_ms is not None
 
 
 def test_median_and_mean_that_disagree_are_inconclusive():
     # Every tenth step of A takes three times as long: mean 120, median 100. B: 106 throughout. The median rises, the mean falls.
-    a = around(100)
+    a = random_steps(100)
     a[::10] *= 3
-    found = verdict([run(a)], [run(around(106, seed=2))])
+    found = verdict([run(a)], [run(random_steps(106, seed=2))])
     assert found.word == "inconclusive" and "opposite directions" in found.why
 
 
 def test_a_few_long_steps_move_the_mean_only():
-    b = around(100, seed=2)
+    b = random_steps(100, seed=2)
     b[::10] *= 3
-    found = verdict([run(around(100))], [run(b)])
+    found = verdict([run(random_steps(100))], [run(b)])
     assert (found.word, found.confidence) == ("no_difference_shown", "low") and "a few long steps move the mean" in found.why
 
 
@@ -175,12 +178,12 @@ def test_smaller_change_counts_for_few_steps():
 
 
 def test_comparison_of_runs_needs_three_on_both_sides():
-    three = [run(around(100, seed=s), name=f"a{s}") for s in (1, 2, 3)]
-    assert "between these 3 and 1 recordings" in verdict(three, [run(around(110, seed=4), name="b")]).why
+    three = [run(random_steps(100, seed=s), name=f"a{s}") for s in (1, 2, 3)]
+    assert "between these 3 and 1 recordings" in verdict(three, [run(random_steps(110, seed=4), name="b")]).why
 
 
 def test_a_run_without_a_name_is_not_the_same_recording():
-    sides = [run(around(100), name="x"), run(around(100, seed=2))]
+    sides = [run(random_steps(100), name="x"), run(random_steps(100, seed=2))]
     assert verdict(sides, sides).why != "Both sides are the same recording."
 
 
@@ -196,5 +199,5 @@ def test_the_reason_says_which_sides_have_no_steps():
 
 
 def test_no_change_says_whether_the_interval_contains_zero():
-    assert "includes 0" in verdict([run(around(100))], [run(around(100, seed=2))]).why
-    assert "within the 2.0 %" in verdict([run(around(100))], [run(around(100)[::-1] * 1.015)]).why
+    assert "includes 0" in verdict([run(random_steps(100))], [run(random_steps(100, seed=2))]).why
+    assert "within the 2.0 %" in verdict([run(random_steps(100))], [run(random_steps(100)[::-1] * 1.015)]).why

@@ -22,7 +22,7 @@ from sawtooth.analysis.knowledge.causes import NOT_RANKED_FIRST
 from sawtooth.analysis.replay.bisection import turning_point
 from sawtooth.app.words import causes as cause_words
 from tests.analysis.findings.rules.cases import CASES
-from tests.support.findings_of import NAMES, context_of, finding, result_of, stopwatch_ms, together
+from tests.support.findings_of import NAMES, context_of, finding, predicted_together_ms, result_of, stopwatch_ms
 from tests.support.paths import ROOT
 from tests.support.sampled_loop import HAND_MADE
 
@@ -161,7 +161,7 @@ def test_the_prediction_matches_the_measured_run_after_the_change(slug: str, bef
 
 
 def test_two_findings_of_one_change_are_predicted_together() -> None:
-    both = together(result_of("norm_by_hand"), ("unfused-norm", "unfused-activation"))
+    both = predicted_together_ms(result_of("norm_by_hand"), ("unfused-norm", "unfused-activation"))
     assert both == pytest.approx(stopwatch_ms("gpt_small"), rel=0.10)
 
 

@@ -38,7 +38,7 @@ def test_a_rule_fires_on_all_its_cases(rule: Rule, snapshot: SnapshotAssertion) 
     check_quiet(rule, CASES[rule.slug].without[1:])
 
 
-def check_whole(found: Finding) -> None:
+def check_complete(found: Finding) -> None:
     """Check that a finding has evidence, an action, its gain and its risks."""
     assert found.evidence and found.changes and found.risk and found.prediction_note
     words = found.action.short.split()  # a headline
@@ -52,7 +52,7 @@ def messages(rule: Rule, names: Sequence[str]) -> dict[str, dict[str, str]]:
     for name in names:
         found = finding(name, rule.slug)
         assert found is not None, f"{rule.slug} is quiet on {name}"
-        check_whole(found)
+        check_complete(found)
         said[name] = {"title": found.title, "fix": found.fix, "severity": found.severity}
     return said
 

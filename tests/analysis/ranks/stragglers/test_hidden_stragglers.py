@@ -19,7 +19,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job, slow_steps
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.pipelined import pipelined
-from tests.support.without_findings import numbers
+from tests.support.without_findings import analyse_without_findings
 
 # Recording slows rank 0's host: its 20 launches take 2 ms longer. Hosts of one job differ by more.
 SLOWED_HOST = {0: 450.0, 1: 350.0}
@@ -35,7 +35,7 @@ def replayed(folder: Path, traces: Sequence[ChromeTrace], slow: Sequence[float] 
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
     library = Library(DataFolder(folder / "data").create())
     (run,) = ingest_into_runs(library.folder, [(path, path.name) for path in paths]).runs
-    ranks, communication = split_communication(library, numbers(run, library).ranks)
+    ranks, communication = split_communication(library, analyse_without_findings(run, library).ranks)
     assert communication is not None
     marks = StepTimeEvidence("marks", 5.0, 4.9, 5.1, quantiles_ms=slow_steps(*slow))
     found = replay_job(

@@ -22,7 +22,7 @@ from sawtooth.ingest.capture.command import launch, parts
 from sawtooth.ingest.capture.command.interpreter import option_warnings
 from sawtooth.ingest.capture.command.parts import (
     abandoned_folders,
-    check_whole,
+    check_complete,
     errors_in,
     free_name,
     keep,
@@ -157,7 +157,7 @@ def test_a_truncated_trace_is_not_complete(tmp_path: Path) -> None:
     for text, whole in (('{"traceEvents": []}\n', True), ('{"traceEvents": [{"ts": 1', False), ("", False)):
         trace.write_text(text)
         with contextlib.nullcontext() if whole else pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            check_whole(trace)
+            check_complete(trace)
 
 
 def test_incomplete_parts_are_never_next_to_the_file(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
