@@ -59,6 +59,11 @@ MUCH_PADDING = 0.2  # Share of a batch. Sorting by length saves at most the padd
 CHEAPER_SAMPLE = Action(
     "Make", "a sample cheaper", ": decode smaller images, cache decoded samples, read fewer and larger files."
 )
+CHEAPER_COMPUTATION = Action(
+    "Make",
+    "a sample cheaper",
+    ": decode smaller images, cache decoded samples, decode on the GPU (DALI). More workers would only share these cores.",
+)
 VECTORISE = Action("Vectorise", "the collate function", ": use one operation for the whole batch, not one for each element.")
 FEWER_BYTES = " (uint8 instead of float32, smaller images), and convert them on the GPU"
 ONE_THREAD_PINS = Action(
@@ -256,11 +261,7 @@ def host_limit_words(host: HostLoad, limit: Limit) -> tuple[str, Action]:
         case "cores":
             return (
                 f"; all {cores:.0f} cores that the training may use are busy ({cpu_pct:.0f} %)",
-                Action(
-                    "Make",
-                    "a sample cheaper",
-                    ": decode smaller images, cache decoded samples, decode on the GPU (DALI). More workers would only share these cores.",
-                ),
+                CHEAPER_COMPUTATION,
             )
         case "worker":
             return (

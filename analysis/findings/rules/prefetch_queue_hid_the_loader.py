@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loader_limits import loader_limit, pins_too_slowly
+from sawtooth.analysis.findings.loader_limits import CHEAPER_COMPUTATION, loader_limit, pins_too_slowly
 from sawtooth.analysis.findings.loading.workers import loader_changes, workers_for
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, PredictedStep, Row, Rule
 from sawtooth.analysis.findings.queries.loading import (
@@ -36,8 +36,9 @@ from sawtooth.analysis.findings.queries.loading import (
     workers_needed,
 )
 from sawtooth.analysis.metrics.loader_rate import Feeding, workers_time
-from sawtooth.analysis.run.model import Action, CodeChange, Explains
+from sawtooth.analysis.run.model import NO_GAIN, Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
+from sawtooth.ingest.manifest import UserFacts
 
 # Values of the code's slots if nothing shows how many workers are needed.
 DEFAULT_SLOTS = (("workers", "12"), ("workers_now", ""))
@@ -84,7 +85,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _evidence_of_hidden_wait(context: RuleContext, hidden: HiddenTime, loading: Feeding | None, steps: list[Row]) -> Evidence:
     """Return the evidence that the run waits for the loader, but the profiled steps do not."""
     facts = context.run.manifest.facts
-    limit_clause, advice = loader_limit(facts) or ("", MORE_OR_CHEAPER)
+    limit_clause, advice = _limit_and_advice(facts, hidden.run_ms)
     reason = "The loader's full queue is the likeliest reason"
     if loading is not None:
         reason = f"{_workers_need(loading)} {in_words(loading.ms)} for a batch{limit_clause}"
@@ -113,9 +114,20 @@ def _evidence_of_hidden_wait(context: RuleContext, hidden: HiddenTime, loading: 
         confidence="medium" if loading is None else "high",
         severity="critical",
         rows=[{"outside the profile": hidden.proof}, *steps],
-        predicted=PredictedStep(fed_ms) if fed_ms < hidden.run_ms else None,
+        predicted=PredictedStep(fed_ms) if fed_ms * NO_GAIN < hidden.run_ms else None,
         limits_the_step=loading is not None and loading.limits(hidden.run_ms),
     )
+
+
+def _limit_and_advice(facts: UserFacts, run_ms: float) -> tuple[str, Action]:
+    """Return the clause on what limits the loader, and the advice for a step of ``run_ms``.
+
+    If even the best number of workers takes as long as the step, only cheaper samples help.
+    """
+    limit_clause, advice = loader_limit(facts) or ("", MORE_OR_CHEAPER)
+    if advice.verb == MORE_OR_CHEAPER.verb and shortest_loading_ms(facts) * NO_GAIN >= run_ms > 0:
+        return limit_clause, CHEAPER_COMPUTATION
+    return limit_clause, advice
 
 
 def _workers_need(loading: Feeding) -> str:
@@ -125,7 +137,7 @@ def _workers_need(loading: Feeding) -> str:
 def _evidence_of_limiting_workers(context: RuleContext, loading: Feeding, steps: list[Row]) -> Evidence:
     """Return the evidence that the workers need as long for a batch as the run for a step."""
     facts = context.run.manifest.facts
-    _, advice = loader_limit(facts) or ("", MORE_OR_CHEAPER)
+    _, advice = _limit_and_advice(facts, context.step_ms or 0.0)
     subject = _workers_need(loading)
     if pins_too_slowly(facts):
         subject = f"The one thread that pins the batches of {loading.workers} loader workers needs"

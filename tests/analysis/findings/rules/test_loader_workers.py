@@ -50,6 +50,20 @@ def test_workers_as_slow_as_the_step_come_before_other_losses(workers: int, limi
         assert first_line(run).endswith("It waits for the data loader, which the profiled steps do not show.")
 
 
+@pytest.mark.parametrize(("cores", "advice"), [(4, "Make a sample cheaper"), (16, "Give the loader more workers")])
+def test_more_workers_than_cores_are_not_advised(cores: int, advice: str) -> None:
+    """Four samples of 7 ms take four workers 7 ms, and the step takes 7.02 ms.
+
+    More workers on four cores are not faster.
+    """
+    as_found = result_of("full_queue")
+    facts = UserFacts(loader_workers=4, loader_cores=cores, loader_batch=4, loader_sample_ms=7.0, loader_sample_cpu_ms=7.0)
+    run = analyse(msgspec.structs.replace(as_found.manifest, facts=facts), library())
+    found = run.findings[0]
+    assert found.rule == "prefetch-queue-hid-the-loader" and found.fix.startswith(advice)
+    assert (found.claims == "ceiling") == (cores == 4) and "no gain" not in first_line(run)
+
+
 def test_workers_as_fast_as_the_step_are_the_first_change() -> None:
     # By a stopwatch the step takes 1.02 ms, as profiled, and one worker needs as long for its 4 samples. The GPU's own
     # work takes 0.7 ms.
