@@ -48,9 +48,9 @@ def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
             sweeps.setdefault((item.path, getattr(item, "originalname", item.name)), []).append(item)
     for cases in sweeps.values():
         (keep,) = cases[0].get_closest_marker("sweep").args  # type: ignore[union-attr]
-        kept = {round(number * (len(cases) - 1) / max(keep - 1, 1)) for number in range(min(keep, len(cases)))}
+        remaining = {round(number * (len(cases) - 1) / max(keep - 1, 1)) for number in range(min(keep, len(cases)))}
         for number, case in enumerate(cases):
-            if number not in kept:
+            if number not in remaining:
                 case.add_marker("slow")
 
 
@@ -66,9 +66,9 @@ def order_modules(items: list[pytest.Item]) -> None:
     waiting = {path for path, tests in modules.items() if any(test.get_closest_marker("browser") for test in tests)}
     order = [path for path in modules if path not in waiting]
     order.sort(key=lambda path: path.parent != Path(__file__).parent)
-    apart = len(order) // (len(waiting) + 1) or 1
+    gap = len(order) // (len(waiting) + 1) or 1
     for place, path in enumerate(sorted(waiting)):
-        order.insert(place * (apart + 1), path)
+        order.insert(place * (gap + 1), path)
     items[:] = [item for path in order for item in modules[path]]
 
 

@@ -105,11 +105,13 @@ def minutes(run: list[str], environment: dict[str, str], times: Times, folder: P
     times.take(
         "sawtooth ingest of a trace with telemetry", lambda: output([*run, "ingest", slow, "--name", "mine"], environment)
     )
-    said = times.take("sawtooth report of it", lambda: output([*run, "report", "mine"], environment))
-    print(f"           {said.splitlines()[1]}")
+    sentence = times.take("sawtooth report of it", lambda: output([*run, "report", "mine"], environment))
+    print(f"           {sentence.splitlines()[1]}")
     output([*run, "ingest", fixed, "--name", "fixed"], environment)
-    said = times.take("sawtooth compare with the fixed run", lambda: output([*run, "compare", "mine", "fixed"], environment))
-    print(f"           {said.splitlines()[0]}")
+    sentence = times.take(
+        "sawtooth compare with the fixed run", lambda: output([*run, "compare", "mine", "fixed"], environment)
+    )
+    print(f"           {sentence.splitlines()[0]}")
 
 
 def demonstrate(run: list[str], environment: dict[str, str], times: Times, folder: Path) -> None:

@@ -101,7 +101,7 @@ def test_image_and_conda_recipe_have_the_version_and_packages_of_pyproject() -> 
     assert recipe["context"]["version"] == project["version"] and recipe["about"]["summary"] == project["description"]
     assert f">={recipe['context']['python_min']}" == project["requires-python"]
     of_conda = {"python-duckdb": "duckdb", "python-isal": "isal"}
-    python, *packages = (each.split() for each in recipe["requirements"]["run"])
+    python, *packages = (item.split() for item in recipe["requirements"]["run"])
     assert python[0] == "python"
     assert ["".join([of_conda.get(name, name), bounds]) for name, bounds in packages] == project["dependencies"]
     (entry,) = recipe["build"]["python"]["entry_points"]

@@ -40,15 +40,15 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def says_the_same(data: Path, run: str) -> None:
-    said: dict[str, Any] = SAID["runs"][run]
+    answer: dict[str, Any] = SAID["runs"][run]
     report = json.loads(command("report", run, "--data", str(data), "--format", "json"))
-    assert report["run"]["name"] == said["name"]
+    assert report["run"]["name"] == answer["name"]
     # Newer reports have the change to make, or "the run is healthy", before this sentence. The GPU's share of a step is the same.
-    does = said["verdict"].split(". ")[0].lower().replace("the gpu works", "the gpu is busy")  # The words have changed.
+    does = answer["verdict"].split(". ")[0].lower().replace("the gpu works", "the gpu is busy")  # The words have changed.
     text = command("report", run, "--data", str(data), "--format", "text")
     assert any(does in line.lower() for line in text.splitlines()[1:4])
     for metric in ("step_time_best_ms", "mfu", "gpu_busy_share"):
-        assert report["metrics"][metric]["value"] == pytest.approx(said[metric], rel=1e-9), metric
+        assert report["metrics"][metric]["value"] == pytest.approx(answer[metric], rel=1e-9), metric
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -57,11 +57,11 @@ def test_an_old_data_folder_gives_the_same_numbers(unpacked: Path, run: str) -> 
 
 
 def test_an_old_comparison_gives_the_same_numbers(unpacked: Path) -> None:
-    said = SAID["comparison"]
+    answer = SAID["comparison"]
     best = json.loads(command("compare", *RUNS, "--data", str(unpacked / "data"), "--format", "json"))["best_step_time_ms"]
-    assert best["change_ms"] == pytest.approx(said["change_ms"], rel=1e-9)
+    assert best["change_ms"] == pytest.approx(answer["change_ms"], rel=1e-9)
     # The earlier version gave no verdict for few steps. Now, non-overlapping intervals of step times suffice.
-    assert (said["verdict"], best["verdict"]) == ("inconclusive", "faster")
+    assert (answer["verdict"], best["verdict"]) == ("inconclusive", "faster")
 
 
 @pytest.mark.sweep(1)
@@ -73,12 +73,12 @@ def test_an_old_bundle_gives_the_same_runs(unpacked: Path, tmp_path: Path, run: 
 
 def test_an_old_link_opens_the_same_comparison(unpacked: Path, app_data: DataFolder) -> None:
     shutil.copytree(unpacked / "data", app_data.root, dirs_exist_ok=True)
-    said = SAID["comparison"]
-    address = urlsplit(said["address"])
+    answer = SAID["comparison"]
+    address = urlsplit(answer["address"])
     page = opened_at(address.path.strip("/"), **dict(parse_qsl(address.query)))
     # The words around the times have changed.
-    before, after = said["sentence"].rpartition(": ")[2].removesuffix(" a step.").split(" → ")
+    before, after = answer["sentence"].rpartition(": ")[2].removesuffix(" a step.").split(" → ")
     text = words_of(page)
     assert before in text and after in text and "as fast" in text
     table = next(frame.value for frame in page.dataframe if "matched_by" in frame.value.columns)
-    assert list(table["what"]) == said["operators_named"]
+    assert list(table["what"]) == answer["operators_named"]

@@ -211,10 +211,10 @@ def of_ratio(one: Judged) -> Iterator[JudgedInterval]:
 def intervals(of: str, found: Sequence[JudgedInterval]) -> Iterator[str]:
     """Yield the share of intervals that contain the stopwatch's value, by source and limit of the step."""
     for telemetry, host in itertools.product((False, True), (False, True)):
-        chosen_pairs = [each for each in found if (each.telemetry, each.host) == (telemetry, host)]
+        chosen_pairs = [item for item in found if (item.telemetry, item.host) == (telemetry, host)]
         if chosen_pairs:
-            width = statistics.median(each.width for each in chosen_pairs)
-            yield f"| {of} | {_basis(telemetry)} | {_limit(host)} | {rate(sum(each.in_interval for each in chosen_pairs), len(chosen_pairs))} | {width:.2f} |"
+            width = statistics.median(item.width for item in chosen_pairs)
+            yield f"| {of} | {_basis(telemetry)} | {_limit(host)} | {rate(sum(item.in_interval for item in chosen_pairs), len(chosen_pairs))} | {width:.2f} |"
 
 
 def alarms(unchanged: Sequence[Judged]) -> Iterator[str]:
@@ -260,9 +260,9 @@ def main(paths: Sequence[str], data: Path, *, both: bool) -> None:
         print(row(one), flush=True)
     print("", *summary(found), sep="\n")
     steps = [
-        each
+        item
         for folder, telemetry in itertools.product(recordings, (False, True))
-        for each in of_step(
+        for item in of_step(
             side_at(folder, telemetry).measured[0], 1e3 * (watch(folder, both=both) or 0.0), telemetry=telemetry
         )
     ]
@@ -272,7 +272,7 @@ def main(paths: Sequence[str], data: Path, *, both: bool) -> None:
         "|---|---|---|--:|--:|",
         sep="\n",
     )
-    print(*intervals("step time", steps), *intervals("ratio", [each for one in found for each in of_ratio(one)]), sep="\n")
+    print(*intervals("step time", steps), *intervals("ratio", [item for one in found for item in of_ratio(one)]), sep="\n")
     unchanged = list(judged(twice(recordings), side_at, both=both))
     print("\nNothing changed:\n", *alarms(unchanged), "", sep="\n")
     for one in unchanged:

@@ -30,7 +30,7 @@ def main(paths: list[str], data: Path) -> None:
         after = folders.get(changed or name.replace("_before", "_after"))
         if after is None or after == folder or not name.endswith("_before"):
             continue
-        truths = [json.loads((each / "truth_0.json").read_text(encoding="utf-8")) for each in (folder, after)]
+        truths = [json.loads((item / "truth_0.json").read_text(encoding="utf-8")) for item in (folder, after)]
         before_ms, after_ms = (truth["step_s_pipelined"] * 1e3 for truth in truths)
         result = analysed(library, folder, telemetry=True)
         reported_ms = result.lead.best.ms if result.lead is not None else None

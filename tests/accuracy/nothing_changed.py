@@ -54,7 +54,7 @@ class Pair:
         return self.decided.shown and self.decided.confidence != "low"
 
 
-def halves(folder: Path, whole: MeasuredSteps) -> Pair | None:
+def halves(folder: Path, complete: MeasuredSteps) -> Pair | None:
     """Return the halves of the steps before a recording's profile; None with too few steps."""
     with gzip.open(folder / MARKS, "rt", encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
@@ -63,13 +63,13 @@ def halves(folder: Path, whole: MeasuredSteps) -> Pair | None:
     parts = []
     for name, part in zip("ab", (before[: len(before) // 2], before[len(before) // 2 :]), strict=True):
         evidence = by_marks(part)
-        evidence = with_host_drift(evidence) if evidence is not None and whole.host_bound else evidence
+        evidence = with_host_drift(evidence) if evidence is not None and complete.host_bound else evidence
         # A queue that fills gives the host's time for launches, which the analysis of a run leaves out, too.
-        if evidence is None or evidence.ms is None or evidence.ms < LAUNCHES_ONLY * (whole.works_ms or 0.0):
+        if evidence is None or evidence.ms is None or evidence.ms < LAUNCHES_ONLY * (complete.works_ms or 0.0):
             return None
         parts.append(
             replace(
-                whole,
+                complete,
                 best_ms=evidence.ms,
                 low_ms=evidence.low_ms,
                 high_ms=evidence.high_ms,
@@ -80,7 +80,7 @@ def halves(folder: Path, whole: MeasuredSteps) -> Pair | None:
             )
         )
     a, b = parts
-    return Pair(folder.name, "host" if whole.host_bound else "GPU", a, b, verdict([a], [b]))
+    return Pair(folder.name, "host" if complete.host_bound else "GPU", a, b, verdict([a], [b]))
 
 
 def processes(data: Path) -> Iterator[Pair]:

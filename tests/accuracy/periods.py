@@ -76,7 +76,7 @@ def of_recordings(paths: list[str]) -> Iterator[str]:
                 continue
             law, tooth = by_telemetry(lead.work, lead.telemetry), lead.telemetry.sawtooth
             assert tooth.period_s is not None
-            best = next((each for each in lead.best.evidence if each.source == "telemetry"), None)
+            best = next((item for item in lead.best.evidence if item.source == "telemetry"), None)
             if not isinstance(law, StepTimeEvidence) or best is None or not best.steps_per_period or law.ms is None:
                 yield f"| {folder.name} | {1e3 * tooth.period_s:.4g} | not used | {_span(law)} | – | – |"
                 continue
@@ -132,16 +132,16 @@ def _sampled(steps_s: F64, work_s: float, first_s: float) -> Sampled | None:
 
 def summary(loops: dict[str, list[Sampled | None]]) -> Iterator[str]:
     """Yield the errors against both halves, and how many intervals contain them."""
-    cases = [case for each in loops.values() for case in each]
+    cases = [case for item in loops.values() for case in item]
     used = [case for case in cases if case is not None]
-    several = sum(any(case is not None for case in each) for each in loops.values())
+    several = sum(any(case is not None for case in item) for item in loops.values())
     yield f"The period gives the step time in {len(used)} of {len(cases)} cases, of {several} of {len(loops)} loops."
     if not used:
         return
     yield from ("", "| against | median, 90 %, worst error | intervals |", "|---|---|---|")
     for name, errors, widths in (
-        ("the sampled steps", [each.step_s / each.own_s - 1 for each in used], [each.error for each in used]),
-        ("later steps", [each.step_s / each.later_s - 1 for each in used], [np.hypot(each.error, each.drift) for each in used]),
+        ("the sampled steps", [item.step_s / item.own_s - 1 for item in used], [item.error for item in used]),
+        ("later steps", [item.step_s / item.later_s - 1 for item in used], [np.hypot(item.error, item.drift) for item in used]),
     ):
         off = sorted(map(abs, errors))
         inside = sum(1 / (1 + width) <= 1 / (1 + error) <= 1 + width for error, width in zip(errors, widths, strict=True))

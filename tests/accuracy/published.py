@@ -96,7 +96,7 @@ def calls(rows: pd.DataFrame) -> pd.DataFrame:
         {"end_ns": "max", "name": "first", "group": "first"}
     )
     every = pd.concat(
-        [each[COLUMNS] for each in (*_ending_at_once([*collectives, *_left_out(rows)]), batches)], ignore_index=True
+        [item[COLUMNS] for item in (*_ending_at_once([*collectives, *_left_out(rows)]), batches)], ignore_index=True
     )
     return every.sort_values(["position", "start_ns", "end_ns"], kind="stable", ignore_index=True)
 
@@ -106,9 +106,9 @@ def _ending_at_once(collectives: list[pd.DataFrame]) -> Iterator[pd.DataFrame]:
 
     A collective is one group and step. The recording's ends are milliseconds apart.
     """
-    for each in collectives:
-        end_ns = each.groupby(["group", "step"])["end_ns"].transform("min")
-        yield each.assign(end_ns=np.maximum(end_ns, each["start_ns"]))
+    for item in collectives:
+        end_ns = item.groupby(["group", "step"])["end_ns"].transform("min")
+        yield item.assign(end_ns=np.maximum(end_ns, item["start_ns"]))
 
 
 def _left_out(rows: pd.DataFrame) -> list[pd.DataFrame]:
@@ -124,8 +124,8 @@ def _left_out(rows: pd.DataFrame) -> list[pd.DataFrame]:
     loss_ns = np.maximum(last["step"].map(others), last.groupby("step")["done_ns"].transform("max"))
     last = last.assign(start_ns=last["done_ns"], end_ns=loss_ns, group="loss")
     first = norms[norms["dp_rank"] == 0]
-    apart = first.groupby("step")["next_ns"].agg(lambda at: at.max() - at.min())
-    if (apart > TOGETHER * (rows["end_ns"].max() / rows["step"].nunique())).mean() > 0.5:
+    separate = first.groupby("step")["next_ns"].agg(lambda at: at.max() - at.min())
+    if (separate > TOGETHER * (rows["end_ns"].max() / rows["step"].nunique())).mean() > 0.5:
         return [last]
     end_ns = first.groupby("step")["next_ns"].transform("min")
     begin_ns = last["end_ns"].reindex(first.index).fillna(first["done_ns"])

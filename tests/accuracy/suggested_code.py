@@ -29,7 +29,7 @@ def run(name: str) -> str:
         names = stand_ins() | {key: special(kind) for key, kind in NEEDS.get(name, {}).items()}
     names |= {"device": "cuda", "path": tempfile.mkdtemp()}
     for key in ("dataset", "images_padded_to_a_few_sizes"):
-        names[key] = [each.cpu() for each in names[key]]
+        names[key] = [item.cpu() for item in names[key]]
     try:
         exec(compile(without_omissions(CHANGES[name].filled().after), name, "exec"), names)
         torch.cuda.synchronize()
@@ -48,7 +48,7 @@ def main() -> None:
     names = [name for name, change in CHANGES.items() if change.framework == "PyTorch" and not SHELL.match(change.after)]
     only = sys.argv[1:]
     for name in names:
-        if only and not any(each in name for each in only):
+        if only and not any(item in name for item in only):
             continue
         began = time.monotonic()
         outcome = run(name)

@@ -70,9 +70,9 @@ def kinds_of_change(other: Any, this: Any) -> Iterator[str]:
                 yield f"value of {key}: {'missing' if b['value'] is None else 'new'}"
         elif abs(a["value"] - b["value"]) > CLOSE * max(abs(a["value"]), abs(b["value"])):
             yield f"value of {key}: differs by more than {CLOSE:.0%}"
-    before, after = ({note["key"] for note in each["diagnostics"]} for each in (other, this))
+    before, after = ({note["key"] for note in item["diagnostics"]} for item in (other, this))
     yield from (f"note {key}: {'new' if key in after else 'gone'}" for key in sorted(before ^ after))
-    old, new = ({found["rule"]: found["severity"] for found in each["findings"]} for each in (other, this))
+    old, new = ({found["rule"]: found["severity"] for found in item["findings"]} for item in (other, this))
     yield from (
         f"finding {rule}: {old.get(rule, 'none')} → {new.get(rule, 'none')}"
         for rule in sorted(old.keys() | new.keys())
@@ -104,7 +104,7 @@ def main() -> None:
     options = parser.parse_args()
     recordings = sorted(path for folder in options.folders for path in folder.iterdir() if any(path.glob("*.json*")))
     if options.kinds:
-        print_kinds((each.name, report(options.other.resolve(), each), report(ROOT, each)) for each in recordings)
+        print_kinds((item.name, report(options.other.resolve(), item), report(ROOT, item)) for item in recordings)
         return
     differing = 0
     for recording in recordings:

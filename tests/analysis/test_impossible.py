@@ -130,9 +130,9 @@ def test_a_bug_has_its_own_exit_code_and_no_traceback(
     monkeypatch.delenv(cli.TRACEBACK, raising=False)
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    said = capsys.readouterr().err
-    assert ended.value.code == 3 and said.count("\n") == 1
-    assert "bug in Sawtooth (ZeroDivisionError in test_impossible.py" in said
+    answer = capsys.readouterr().err
+    assert ended.value.code == 3 and answer.count("\n") == 1
+    assert "bug in Sawtooth (ZeroDivisionError in test_impossible.py" in answer
     monkeypatch.setenv(cli.TRACEBACK, "1")
     with pytest.raises(SystemExit):
         cli.main()

@@ -68,10 +68,10 @@ def test_a_cached_analysis_equals_the_computed_one(where: str, tmp_path: Path) -
     folder = DataFolder(tmp_path).create()
     manifest, library = ingested(folder, where), Library(folder)
     result = analyse(manifest, library)
-    kept = load(dump(result), manifest)
-    assert_same(result, kept)
-    assert any(kept.lead is rank for rank in kept.ranks)  # Screens ask which rank is the lead, by identity.
-    assert json.dumps(report_json(kept)) == json.dumps(report_json(result))
+    remaining = load(dump(result), manifest)
+    assert_same(result, remaining)
+    assert any(remaining.lead is rank for rank in remaining.ranks)  # Screens ask which rank is the lead, by identity.
+    assert json.dumps(report_json(remaining)) == json.dumps(report_json(result))
     library.close()
 
 
@@ -113,10 +113,10 @@ def test_a_damaged_cache_file_is_not_used(small: tuple[Manifest, Library]) -> No
 
 def test_a_truncated_cache_file_is_not_used(small: tuple[Manifest, Library]) -> None:
     manifest, library = small
-    whole = dump(result_of(manifest, library))
-    for end in range(0, len(whole), 997):
+    complete = dump(result_of(manifest, library))
+    for end in range(0, len(complete), 997):
         with pytest.raises(SawtoothError, match="damaged"):
-            load(whole[:end], manifest)
+            load(complete[:end], manifest)
     library.close()
 
 

@@ -87,7 +87,7 @@ def test_the_health_check_finds_port_and_protocol(
 
 def test_the_last_server_that_started_comes_first(data: DataFolder) -> None:
     with keep_address(data, ServedAddress(port=8601)), keep_address(data, ServedAddress("::", 8602, secure=True)):
-        assert [(each.port, each.url()) for each in addresses(data)] == [
+        assert [(item.port, item.url()) for item in addresses(data)] == [
             (8602, "https://[::1]:8602/"),
             (8601, "http://127.0.0.1:8601/"),
         ]
@@ -99,12 +99,12 @@ def test_a_killed_server_leaves_no_address(data: DataFolder) -> None:
         [sys.executable, "-c", KEEP_AND_WAIT, str(data.root)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout is not None and process.stdout.readline() == b"kept\n"
-    assert [each.port for each in addresses(data)] == [8642]
+    assert [item.port for item in addresses(data)] == [8642]
     process.kill()
     process.communicate()
     assert list(data.access.glob("served-*")) and addresses(data) == []
     with keep_address(data, ServedAddress(port=8642)):  # The next server replaces the file.
-        assert [each.port for each in addresses(data)] == [8642]
+        assert [item.port for item in addresses(data)] == [8642]
 
 
 def test_a_foreign_or_missing_file_gives_no_address(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:

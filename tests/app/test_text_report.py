@@ -56,8 +56,8 @@ def test_markdown_has_the_same_columns() -> None:
 def test_names_are_escaped_in_comments_and_terminals() -> None:
     hostile = "H200\x1b]0;title\x07 | ![x](http://evil.test/x) @everyone <img src=x>"
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate")
-    said = Diagnostic("gpu", "info", f"The GPU calls itself {hostile}.", 1)
-    run = dataclasses.replace(run, diagnostics=[said])
+    answer = Diagnostic("gpu", "info", f"The GPU calls itself {hostile}.", 1)
+    run = dataclasses.replace(run, diagnostics=[answer])
     shown = markdown(run)
     assert not any(part in shown for part in ("![x]", "<img", " | !", "http://evil", "@everyone")), shown[-400:]
     assert "\x1b" not in shown + text(run) and "\x07" not in text(run)
@@ -103,14 +103,14 @@ def test_every_report_says_once_what_a_step_is_if_no_optimizer_steps() -> None:
 
 
 def test_every_report_repeats_what_the_recorder_says_about_the_numbers() -> None:
-    said = [
+    answer = [
         LEFT_OUT.format(count=2, steps=50, all=80),
         f"{profile_cost.ENDED_EARLY.format(steps=2, wanted=5, why=profile_cost.LOOP_ENDED)}{profile_cost.PAUSE.format(seconds=7.4, what='its profile')}",
     ]
     run = run_of(ledger=LEDGER, best_ms=10.0, source="marks")
-    notes = "\n".join(["Recorded by `sawtooth run train.py`.", said[0], "No GPU telemetry: no driver.", said[1]])
+    notes = "\n".join(["Recorded by `sawtooth run train.py`.", answer[0], "No GPU telemetry: no driver.", answer[1]])
     noted = dataclasses.replace(run, manifest=msgspec.structs.replace(run.manifest, notes=notes))
     for shown in (text(noted), markdown(noted), run_html(noted)):
-        assert all(sentence in shown.replace("\xa0", " ") for sentence in said) and "telemetry: no driver" not in shown
-    own = dataclasses.replace(run, manifest=msgspec.structs.replace(run.manifest, notes="\n".join(["My notes.", *said])))
+        assert all(sentence in shown.replace("\xa0", " ") for sentence in answer) and "telemetry: no driver" not in shown
+    own = dataclasses.replace(run, manifest=msgspec.structs.replace(run.manifest, notes="\n".join(["My notes.", *answer])))
     assert text(own) == text(run)

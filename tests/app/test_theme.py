@@ -91,8 +91,8 @@ def test_neighbouring_greys_are_distinguishable() -> None:
     looks = [PALETTE[name][0] for name in ("ash", "slate", "fog")]
     for i, one in enumerate(looks):
         for other in looks[i + 1 :]:
-            apart = [abs(int(one[k : k + 2], 16) - int(other[k : k + 2], 16)) for k in (1, 3, 5)]
-            assert max(apart) >= 32, (one, other)
+            separate = [abs(int(one[k : k + 2], 16) - int(other[k : k + 2], 16)) for k in (1, 3, 5)]
+            assert max(separate) >= 32, (one, other)
 
 
 def test_no_two_causes_share_a_colour_in_a_theme_except_by_design() -> None:

@@ -164,7 +164,7 @@ def load(page: Page, url: str) -> Loaded:
     """Open an address; return the layout shift, what failed, and what axe-core finds."""
     failed: list[str] = []
     page.on("response", lambda got: failed.append(f"{got.status} {got.url}") if got.status >= 400 else None)
-    page.on("console", lambda said: failed.append(said.text) if said.type == "error" else None)
+    page.on("console", lambda answer: failed.append(answer.text) if answer.type == "error" else None)
     page.add_init_script(f"({WATCH})()")
     received = Received(page)
     page.goto(url)

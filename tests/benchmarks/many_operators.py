@@ -73,8 +73,8 @@ def main() -> None:
             with tempfile.TemporaryDirectory() as name:
                 loop = (operators, arguments.seconds, arguments.device)
                 steps, cpu, peak, messages = measured(Path(name), loop, *before)
-            median, usual = 1e3 * statistics.median(steps), statistics.median(cpu)
-            long = [s for s in cpu if s > 2 * usual]
+            median, typical = 1e3 * statistics.median(steps), statistics.median(cpu)
+            long = [s for s in cpu if s > 2 * typical]
             print(f"{operators} operators, {'recorded' if before else 'alone'}: median {median:.1f} ms, peak {peak:.0f} MB")
             print(f"  long steps, s of a core: {' '.join(f'{s:.2f}' for s in long)}, together {sum(long):.2f}")
             print("".join(f"  {line}\n" for line in messages.splitlines() if "step" in line.lower()), end="", flush=True)

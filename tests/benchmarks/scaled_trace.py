@@ -21,8 +21,8 @@ LEVEL = 6  # gzip's default
 
 def _microseconds(value: Any) -> tuple[int, str]:
     """Return whole microseconds, and the fraction as written."""
-    whole, _, fraction = str(value).strip("^").partition(".")
-    return int(whole), f".{fraction:0<3}"[:4]
+    complete, _, fraction = str(value).strip("^").partition(".")
+    return int(complete), f".{fraction:0<3}"[:4]
 
 
 def _as_written(text: str) -> str:
@@ -54,8 +54,8 @@ class Repeated:
         self._text = _as_written(HOLE.sub(lambda m: f"%d{m.group(3) or ''}", text.replace("%", "%%"))).encode()
 
     def _hollow(self, event: dict[str, Any]) -> dict[str, Any]:
-        whole, fraction = _microseconds(event["ts"])
-        event = {**event, "ts": f"@{whole}:{self.period_us}@{fraction}"}
+        complete, fraction = _microseconds(event["ts"])
+        event = {**event, "ts": f"@{complete}:{self.period_us}@{fraction}"}
         if isinstance(event.get("id"), int):
             event["id"] = f"@{event['id']}:{self._past}@"
         if "args" in event:

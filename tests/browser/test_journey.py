@@ -114,7 +114,7 @@ def test_every_screen_shows_its_answer_first_and_fits_the_page(
     page.goto(server.url)
     expect(page.get_by_text("Three ways to add a run")).to_be_visible(timeout=120_000)
     page.goto(f"{server.url}/verdict")
-    for screen in (each for each in SCREENS if each.name not in HIDDEN_IF_EMPTY):
+    for screen in (item for item in SCREENS if item.name not in HIDDEN_IF_EMPTY):
         click_to(page, screen.name)
         expect(page.get_by_role("heading", level=1).first).to_be_visible()
         expect(page.get_by_test_id("stStatusWidget")).to_have_count(0)

@@ -23,12 +23,12 @@ def test_the_mouse_zooms_pans_and_selects(example_server: Server, gpt_run: str, 
     assert box is not None
     lanes = page.locator(".gutter").inner_text()
     middle, y = box["x"] + box["width"] / 2, box["y"] + 88
-    whole = view(page)
+    complete = view(page)
 
     page.mouse.move(middle, y)
     page.mouse.wheel(0, 300)  # The view is already whole, so the page scrolls.
     page.wait_for_timeout(400)
-    assert view(page) == whole
+    assert view(page) == complete
     assert picture.bounding_box() != box
     page.mouse.wheel(0, -300)
     page.wait_for_timeout(400)
@@ -39,11 +39,12 @@ def test_the_mouse_zooms_pans_and_selects(example_server: Server, gpt_run: str, 
         page.mouse.wheel(0, -300)  # No click comes first.
     page.wait_for_timeout(100)
     near = view(page)
-    assert near[1] - near[0] < (whole[1] - whole[0]) / 50
+    assert near[1] - near[0] < (complete[1] - complete[0]) / 50
     under = near[0] + (near[1] - near[0]) * (middle - box["x"]) / box["width"]
-    assert abs(under - (whole[1] - whole[0]) * (middle - box["x"]) / box["width"]) < (whole[1] - whole[0]) / box["width"], (
-        "the place under the pointer stays there"
-    )
+    assert (
+        abs(under - (complete[1] - complete[0]) * (middle - box["x"]) / box["width"])
+        < (complete[1] - complete[0]) / box["width"]
+    ), "the place under the pointer stays there"
     page.wait_for_url(PLACE)
 
     page.keyboard.down("Shift")
@@ -140,9 +141,9 @@ def test_nested_lanes_have_only_needed_rows_and_do_not_move(example_server: Serv
     opened(page, example_server, gpt_run)
     rows = "sawtoothTimeline.scene.lanes.filter(l => l.folds && !l.folded).map(l => l.rows)"
     tops = "sawtoothTimeline.scene.lanes.map(l => l.top)"
-    whole = page.evaluate(rows)
+    complete = page.evaluate(rows)
     nested = page.evaluate("sawtoothTimeline.scene.lanes.filter(l => l.folds && !l.folded).map(l => l.spec.rows)")
-    assert whole[0] < nested[0], "in the whole view, most rows would be almost empty"
+    assert complete[0] < nested[0], "in the whole view, most rows would be almost empty"
     before = page.evaluate(tops)
     page.locator("canvas.lanes").focus()
     page.keyboard.down("w")
@@ -163,7 +164,7 @@ def test_nested_lanes_have_only_needed_rows_and_do_not_move(example_server: Serv
     assert page.evaluate(rows)[0] >= near[0], "zooming out removes no row"
     page.keyboard.press("Escape")
     page.keyboard.press("0")
-    until(page, f"({rows})[0] === {whole[0]}")
+    until(page, f"({rows})[0] === {complete[0]}")
 
 
 @pytest.fixture(params=[390, 800])
@@ -208,7 +209,7 @@ class Fingers:
 @pytest.mark.slow  # It failed once in three runs with four workers.
 def test_touch_zooms_moves_and_selects(example_server: Server, gpt_run: str, phone: Page) -> None:
     opened(phone, example_server, gpt_run)
-    fingers, whole = Fingers(phone), view(phone)
+    fingers, complete = Fingers(phone), view(phone)
     middle = fingers.width / 2
     lost, y = (
         phone.evaluate(f"sawtoothTimeline.scene.lanes.find(l => l.spec?.source === '{source}').top + 32")
@@ -217,7 +218,9 @@ def test_touch_zooms_moves_and_selects(example_server: Server, gpt_run: str, pho
     fingers.pinch(middle, y, 40, 160)
     until(phone, "sawtoothTimeline.tiles.settled()")
     near = view(phone)
-    assert (whole[1] - whole[0]) / (near[1] - near[0]) == pytest.approx(4, rel=0.01), "the places under the fingers stay there"
+    assert (complete[1] - complete[0]) / (near[1] - near[0]) == pytest.approx(4, rel=0.01), (
+        "the places under the fingers stay there"
+    )
     assert phone.evaluate("!sawtoothTimeline.scene.selected && !sawtoothTimeline.scene.range"), (
         "lifting two fingers is not a tap"
     )

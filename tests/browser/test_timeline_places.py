@@ -22,7 +22,7 @@ pytestmark = pytest.mark.browser
 @pytest.mark.slow
 def test_one_key_opens_the_longest_and_the_next_lost_time(example_server: Server, gpt_run: str, page: Page) -> None:
     opened(page, example_server, gpt_run)
-    whole = view(page)
+    complete = view(page)
     page.keyboard.press("l")  # The picture has no focus.
     details = page.get_by_role("region", name="Details")
     expect(details).to_contain_text("lost to")
@@ -31,7 +31,7 @@ def test_one_key_opens_the_longest_and_the_next_lost_time(example_server: Server
     first = page.evaluate(chosen)
     assert first[2] == "gaps"
     start, end = view(page)
-    assert start <= first[0] and first[1] <= end and end - start < (whole[1] - whole[0]) / 2
+    assert start <= first[0] and first[1] <= end and end - start < (complete[1] - complete[0]) / 2
     page.get_by_role("button", name="Longest lost time").click()
     until(page, f"sawtoothTimeline.scene.selected.start !== {first[0]}")
     second = page.evaluate(chosen)
@@ -44,7 +44,7 @@ def test_one_key_opens_the_longest_and_the_next_lost_time(example_server: Server
     assert view(page) == pytest.approx((start, end), abs=2)
     page.go_back()
     until(page, "!sawtoothTimeline.scene.selected")
-    assert view(page) == whole
+    assert view(page) == complete
 
 
 def test_a_finding_opens_with_all_its_places_and_has_a_link(
@@ -129,7 +129,7 @@ def test_a_table_row_opens_its_place(example_server: Server, gpt_run: str, page:
 
 @pytest.mark.slow
 def test_a_second_run_is_below_the_first_and_both_have_a_link(example_server: Server, gpt_run: str, page: Page) -> None:
-    runs = {each["name"]: each["id"] for each in json.loads(fetch(example_server, "/api/v1/runs"))["runs"]}
+    runs = {item["name"]: item["id"] for item in json.loads(fetch(example_server, "/api/v1/runs"))["runs"]}
     other = next(id_ for name, id_ in runs.items() if id_ != gpt_run)
     opened(page, example_server, gpt_run)
     page.get_by_role("button", name="With another run").click()

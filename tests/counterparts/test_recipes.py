@@ -83,7 +83,7 @@ def test_a_training_of_accelerate_is_recorded(tmp_path: Path) -> None:
     if importlib.util.find_spec("accelerate") is None:
         pytest.skip("pip install accelerate")
     assert start(tmp_path, tmp_path / "run.sawtooth", ACCELERATE, "accelerate", "launch", "--cpu").wait(200) == 0
-    assert {"trace", "marks"} <= {each["kind"] for each in recorded(tmp_path / "run.sawtooth")}
+    assert {"trace", "marks"} <= {item["kind"] for item in recorded(tmp_path / "run.sawtooth")}
 
 
 def test_each_worker_of_ray_train_writes_its_own_file(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_each_worker_of_ray_train_writes_its_own_file(tmp_path: Path) -> None:
     subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=300)
     files = sorted(tmp_path.glob("*.sawtooth"))
     assert [file.name for file in files] == ["run-rank0.sawtooth", "run-rank1.sawtooth"]
-    assert all({"trace", "marks"} <= {each["kind"] for each in recorded(file)} for file in files)
+    assert all({"trace", "marks"} <= {item["kind"] for item in recorded(file)} for file in files)
 
 
 def test_each_task_of_slurm_writes_its_own_file(tmp_path: Path) -> None:
@@ -120,4 +120,4 @@ def test_each_task_of_slurm_writes_its_own_file(tmp_path: Path) -> None:
     assert [task.wait(200) for task in tasks] == [0, 0]
     files = sorted(tmp_path.glob("*.sawtooth"))
     assert len(files) == 2, files
-    assert all("trace" in {each["kind"] for each in recorded(file)} for file in files)
+    assert all("trace" in {item["kind"] for item in recorded(file)} for file in files)

@@ -52,8 +52,8 @@ def python(*words: str, **environment: str) -> str:
 
 def publish(tracker: str, *more: str, **environment: str) -> dict[str, Any]:
     files = [str(path) for path in FILES]
-    said = python("-m", "sawtooth", "publish", *files, "--to", tracker, "--project", "net", "--json", *more, **environment)
-    answer: dict[str, Any] = json.loads(said[said.index('{"tracker"') :])
+    sentence = python("-m", "sawtooth", "publish", *files, "--to", tracker, "--project", "net", "--json", *more, **environment)
+    answer: dict[str, Any] = json.loads(sentence[sentence.index('{"tracker"') :])
     assert answer["values"][STEP] == prepared_result(*FILES).metrics["best_step_time_ms"].value
     return answer
 
@@ -112,7 +112,7 @@ def test_mlflow_s_own_system_metrics_are_read_as_telemetry(tmp_path: Path) -> No
     rows = [json.loads(line) for line in (tmp_path / "mlflow.jsonl").read_text().splitlines()]
     assert {"system/cpu_utilization_percentage", "system/gpu_0_utilization_percentage"} <= {row["key"] for row in rows}
     report = json.loads(python("-m", "sawtooth", "report", str(tmp_path / "mlflow.jsonl"), "--json"))
-    assert [each["kind"] for each in report["run"]["recordings"]] == ["telemetry"]
+    assert [item["kind"] for item in report["run"]["recordings"]] == ["telemetry"]
 
 
 # MLflow samples GPUs only with NVML. On a machine without it, two values with its names are logged next to those of its sampler.

@@ -214,10 +214,10 @@ def main() -> int:
                 failures[reported] += 1
                 if failures[reported] == 1:
                     traceback.print_exc()
-                    kept = options.keep / f"{options.seed}_{sum(counts.values())}_{kind}"
-                    kept.mkdir(parents=True, exist_ok=True)
+                    remaining = options.keep / f"{options.seed}_{sum(counts.values())}_{kind}"
+                    remaining.mkdir(parents=True, exist_ok=True)
                     for name, content in files:
-                        (kept / name).write_bytes(content)
+                        (remaining / name).write_bytes(content)
             slowest = max(slowest, processor_seconds() - began)
             shutil.rmtree(place, ignore_errors=True)
     shutil.rmtree(root, ignore_errors=True)

@@ -124,12 +124,12 @@ def merged_marks(count: int) -> Damage:
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         marks = sorted((e for e in events if is_step(e) and e.get("cat") == "user_annotation"), key=lambda e: e["ts"])
-        gone = set()
+        removed = set()
         for at in range(0, len(marks) - count + 1, count):
             first, last = marks[at], marks[at + count - 1]
             first["dur"] = last["ts"] + last["dur"] - first["ts"]
-            gone |= {id(mark) for mark in marks[at + 1 : at + count]}
-        return [e for e in events if id(e) not in gone]
+            removed |= {id(mark) for mark in marks[at + 1 : at + count]}
+        return [e for e in events if id(e) not in removed]
 
     return damage
 

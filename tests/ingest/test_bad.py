@@ -83,12 +83,12 @@ def test_too_many_different_names_are_refused(tmp_path, folder, limits):
 
 @pytest.mark.parametrize("behind", [b", " + b'"x": "' + b"a" * 9000 + b'"}', b"}" + b" " * 9000], ids=["metadata", "blanks"])
 def test_long_data_after_the_events_is_accepted(behind):
-    whole, cut = (
+    complete, cut = (
         Document(iter([sound_trace.GOOD[:-1] + behind]), limits, size)
         for limits, size in ((Limits(), 1 << 20), (Limits(event_bytes=2000), 1000))
     )
-    assert sum(map(len, cut.events())) == sum(map(len, whole.events())) > 0
-    assert cut.metadata == whole.metadata and not cut.truncated
+    assert sum(map(len, cut.events())) == sum(map(len, complete.events())) > 0
+    assert cut.metadata == complete.metadata and not cut.truncated
 
 
 def test_a_file_with_repeated_event_keys_is_refused_early():

@@ -84,7 +84,7 @@ def _holds_resource(node: ast.AST) -> bool:
         ends = any(_name(item.context_expr) not in WITHOUT_RESOURCES for item in node.items)
     else:
         ends = isinstance(node, ast.Try) and bool(node.finalbody)
-    return ends and any(isinstance(each, (ast.Yield, ast.YieldFrom)) for each in _inside(node))
+    return ends and any(isinstance(element, (ast.Yield, ast.YieldFrom)) for element in _inside(node))
 
 
 def _is_resource_generator(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -122,10 +122,10 @@ def test_every_generator_with_resources_is_closed_by_its_caller(
     defined = Counter(node.name for _, node in functions)
     unclosed_calls = []
     for path, node in functions:
-        each = _inside(node)
-        closed = {id(a) for c in each if isinstance(c, ast.Call) and _name(c.func) in CLOSING_CALLS for a in c.args}
-        handed_on = {id(back.value) for back in each if isinstance(back, ast.Return)}  # The caller must close it.
-        for call in each:
+        element = _inside(node)
+        closed = {id(a) for c in element if isinstance(c, ast.Call) and _name(c.func) in CLOSING_CALLS for a in c.args}
+        handed_on = {id(back.value) for back in element if isinstance(back, ast.Return)}  # The caller must close it.
+        for call in element:
             name = _name(call.func) if isinstance(call, ast.Call) else ""
             makes_generator = path in places.get(name, ()) or (name in places and defined[name] == 1)
             if makes_generator and id(call) not in closed | handed_on:

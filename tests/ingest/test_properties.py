@@ -56,11 +56,11 @@ def test_block_and_piece_borders_change_nothing(block, sizes, indent, tail):
     )
     events = [*sound_trace.sound_events(2), sound_trace.event(name='odd }, { ] " \\ name', x=[{"name": "n"}, {"ph": "X"}])]
     content = json.dumps({"schemaVersion": 1, "traceEvents": events, **extra}, indent=indent).encode()
-    whole = Document(iter([content]), Limits())
-    expected = plain(whole)
+    complete = Document(iter([content]), Limits())
+    expected = plain(complete)
     cut = Document(pieces(content, sizes), Limits(), block_bytes=block)
     assert plain(cut) == expected and len(expected) == len(events)
-    assert cut.metadata == whole.metadata == {"schemaVersion": 1, **extra}
+    assert cut.metadata == complete.metadata == {"schemaVersion": 1, **extra}
     assert not cut.truncated and not cut.notes
 
 
@@ -127,9 +127,9 @@ def test_every_cut_gives_a_clean_prefix():
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200), st.integers(0, len(sound_trace.GOOD)), st.integers(0, 80))
-def test_damage_at_any_place_gives_events_or_a_refusal(junk, at, gone):
+def test_damage_at_any_place_gives_events_or_a_refusal(junk, at, removed):
     """No damage causes another error."""
-    content = sound_trace.GOOD[:at] + junk + sound_trace.GOOD[at + gone :]
+    content = sound_trace.GOOD[:at] + junk + sound_trace.GOOD[at + removed :]
     try:
         found = plain(Document(pieces(content, [100] * 30), Limits(), block_bytes=900))
     except SourceError as refusal:
@@ -146,11 +146,11 @@ def test_damage_at_any_place_gives_events_or_a_refusal(junk, at, gone):
 )
 def test_times_are_exact(numbers):
     written, expected = [], []
-    for whole, thousandths, decimals, quoted in numbers:
+    for complete, thousandths, decimals, quoted in numbers:
         fraction = f"{thousandths:03d}"[:decimals]
-        number = f"{whole}.{fraction}" if fraction else f"{whole}"
+        number = f"{complete}.{fraction}" if fraction else f"{complete}"
         sign = -1 if number.startswith("-") else 1
-        expected.append(whole * 1000 + sign * int((fraction or "0").ljust(3, "0")))
+        expected.append(complete * 1000 + sign * int((fraction or "0").ljust(3, "0")))
         written.append(Raw((f'"{number}"' if quoted else number).encode()))
     assert decimal_ns(written).tolist() == expected
 

@@ -69,10 +69,10 @@ def tile_queries(rank: RankResult, library: Library) -> tuple[list[float], list[
     """
     chance, wall, processor = random.Random(2), [], []
     with open_rank(library, rank) as view:
-        whole = extent(view.recording).ns
-        levels = range((whole // COLUMNS).bit_length() + 1)
+        entire = extent(view.recording).ns
+        levels = range((entire // COLUMNS).bit_length() + 1)
         for source, level, _ in itertools.product(SOURCES, levels, range(PLACES)):
-            index = chance.randint(0, whole // (COLUMNS << level))
+            index = chance.randint(0, entire // (COLUMNS << level))
             begun, worked = time.perf_counter(), time.process_time()
             tile(view.recording, source, view.device, level, index)
             wall.append((time.perf_counter() - begun) * 1000)
@@ -116,10 +116,10 @@ def first_picture(page: Page, server: Server, run: str) -> tuple[float, float, f
     page.wait_for_timeout(3000)
     browsing = [p for p in psutil.Process().children(recursive=True) if "chrom" in p.name()]
     page.evaluate(FIRST)
-    before = [worked_s(each) for each in (serving, browsing)]
+    before = [worked_s(item) for item in (serving, browsing)]
     link.click()
     seconds = page.evaluate("firstPicture") / 1000
-    served, browsed = (worked_s(each) - so_far for each, so_far in zip((serving, browsing), before, strict=True))
+    served, browsed = (worked_s(item) - so_far for item, so_far in zip((serving, browsing), before, strict=True))
     return seconds, served, browsed
 
 

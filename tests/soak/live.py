@@ -235,9 +235,9 @@ def _compared(sent: Path, held: Path) -> tuple[int, int]:
     for segment in sorted(sent.glob("samples-*.jsonl")):
         there = held / segment.name
         lines = set(there.read_bytes().split(b"\n")) if there.exists() else set()
-        mine = [line for line in segment.read_bytes().split(b"\n") if line.startswith(b'{"k":"tick"')]
-        ticks += len(mine)
-        lost += sum(line not in lines for line in mine)
+        own_rank = [line for line in segment.read_bytes().split(b"\n") if line.startswith(b'{"k":"tick"')]
+        ticks += len(own_rank)
+        lost += sum(line not in lines for line in own_rank)
     return ticks, lost
 
 

@@ -101,7 +101,7 @@ def note_error(path: Path, error: Exception, rank: int | None) -> None:
             file.write(record)
 
 
-def check_whole(trace: Path) -> None:
+def check_complete(trace: Path) -> None:
     """Raise OSError if a trace lacks its closing brace, because PyTorch does not report a full disk."""
     with trace.open("rb") as file:
         file.seek(max(0, trace.stat().st_size - TAIL_BYTES))
@@ -116,7 +116,7 @@ def publish(part: Path, trace: Path, later_traces: list[Path], step: int | None)
     ``later_traces`` lists the traces of repeated profiles. If there are more than LATER_PROFILES, the oldest is deleted. Raises OSError
     if the trace is incomplete.
     """
-    check_whole(part)
+    check_complete(part)
     if step is not None:
         trace = trace.with_stem(f"{trace.stem}{STEP_INFIX}{step}")
         later_traces.append(trace)

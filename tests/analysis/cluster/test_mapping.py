@@ -64,7 +64,7 @@ def test_a_failed_source_is_read_again_and_a_refused_one_is_not(tmp_path: Path) 
 
     done = [map_sources([str(traces)], str(to), task, here) for _ in range(2)]
     assert seen == ["a.json", "b.json", "a.json"]
-    assert [(len(each.failed), len(each.refused), each.done) for each in done] == [(1, 1, 1), (1, 0, 1)]
+    assert [(len(item.failed), len(item.refused), item.done) for item in done] == [(1, 1, 1), (1, 0, 1)]
 
 
 @pytest.mark.slow

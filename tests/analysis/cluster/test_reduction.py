@@ -52,8 +52,8 @@ def test_a_reduced_job_equals_the_run_of_the_same_traces(tmp_path: Path) -> None
     (late,) = job_overview.stragglers
     assert (late.kind, late.ranks, late.host, late.reason) == ("rank", (3,), "node0001", "data_wait")
     assert late.own_ms == pytest.approx(0.8, abs=0.02)
-    assert job_overview.stragglers == tuple(replace(each, positions=(3,)) for each in result.communication.stragglers)
-    waits = pd.DataFrame([vars(each) for each in result.communication.ranks]).sort_values("rank")
+    assert job_overview.stragglers == tuple(replace(item, positions=(3,)) for item in result.communication.stragglers)
+    waits = pd.DataFrame([vars(item) for item in result.communication.ranks]).sort_values("rank")
     for column in ("wait_ms", "late_ms", "last_share"):
         assert np.allclose(job_overview.ranks[column].astype(float), waits[column].astype(float)), column
     heat = rank_steps(result.ranks, result.communication)
@@ -124,8 +124,8 @@ def test_a_repeatedly_late_loader_is_named_and_one_late_once_is_not(tmp_path: Pa
     for source in list_sources([str(path) for path in paths]):
         summarise(source, str(tmp_path / "summaries"))
     late = reduced(tmp_path).stragglers
-    assert [(each.ranks, each.reason) for each in late] == ([((3,), "data_wait")] if named else [])
-    assert [each.own_ms for each in late] == ([pytest.approx(2 * 2.5 / 9, rel=0.15)] if named else [])
+    assert [(item.ranks, item.reason) for item in late] == ([((3,), "data_wait")] if named else [])
+    assert [item.own_ms for item in late] == ([pytest.approx(2 * 2.5 / 9, rel=0.15)] if named else [])
 
 
 def test_missing_ranks_are_named_and_can_be_added_later(tmp_path: Path) -> None:

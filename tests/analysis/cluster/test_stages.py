@@ -83,7 +83,7 @@ def judged(work_ms: Callable[[int, int, int, int], float]) -> UnequalWorkCost:
 
 def test_ranks_of_a_stage_are_peers_for_every_link_between_stages() -> None:
     peers_of = peers(matched(lambda *_: 1.0), WIDE * STAGES)
-    assert [sorted(each) for each in peers_of] == [
+    assert [sorted(item) for item in peers_of] == [
         list(range(WIDE * stage, WIDE * stage + WIDE)) for stage in range(STAGES) for _ in range(WIDE)
     ]
 

@@ -80,13 +80,13 @@ def as_summary(table: pa.Table) -> bytes:
 
 
 def test_a_file_with_another_shape_is_refused_and_named(tmp_path: Path) -> None:
-    whole = changed("rank", 0)
+    complete = changed("rank", 0)
     calls = SCHEMA.get_field_index("call")
     shapes = {
-        "less": whole.drop_columns(["state"]),
-        "text": whole.set_column(calls, "call", pa.array(["text"])),
-        "numbers": whole.set_column(calls, "call", pa.array([[1, 2]])),
-        "rows": pa.concat_tables([whole] * 5000),
+        "less": complete.drop_columns(["state"]),
+        "text": complete.set_column(calls, "call", pa.array(["text"])),
+        "numbers": complete.set_column(calls, "call", pa.array([[1, 2]])),
+        "rows": pa.concat_tables([complete] * 5000),
     }
     for name, table in shapes.items():
         with pytest.raises(SawtoothError, match="not a summary of a rank"):

@@ -29,8 +29,8 @@ def test_each_pair_counts_once_and_by_rule(tmp_path: Path, caplog: pytest.LogCap
     assert list(found) == ["tf32-off", "casts"]
     assert (found["tf32-off"].pairs, found["tf32-off"].median_error) == (2, pytest.approx(0.075))
     assert found["tf32-off"].worst_error == pytest.approx(0.10)
-    whole = (tmp_path / FILE).read_bytes()
-    for damaged in (b"no JSON", whole.replace(b"105.0", b"905.0")):
+    complete = (tmp_path / FILE).read_bytes()
+    for damaged in (b"no JSON", complete.replace(b"105.0", b"905.0")):
         (tmp_path / FILE).write_bytes(damaged)
         assert records(folder) == [] and "damaged" in caplog.text
         caplog.clear()

@@ -103,8 +103,8 @@ TRIALS = [
 
 
 def tried_run(**given):
-    usual = {"best_ms": 20.4, "settings": {"batch_size": "32"}, "facts": UserFacts(samples_per_step=32.0)}
-    run = run_of(**{**usual, **given})
+    typical = {"best_ms": 20.4, "settings": {"batch_size": "32"}, "facts": UserFacts(samples_per_step=32.0)}
+    run = run_of(**{**typical, **given})
     return replace(run, manifest=msgspec.structs.replace(run.manifest, batches=TRIALS))
 
 
@@ -197,9 +197,9 @@ def test_the_command_sorts_tagged_runs_and_recommends_one(tmp_path):
     for workers, step in ((2, 1000), (8, 800)):
         trace = matmul_loop(step_us=step, matmul_us=400).write(tmp_path / f"workers{workers}.json")
         ids.append(command("ingest", str(trace), "--tag", f"workers={workers}", *data).output.splitlines()[-1])
-    said = command("sweep", *ids, *data).output.replace("\u00a0", " ")
-    assert "workers = 8 gives the most: 1,250 steps/s." in said
-    assert [line.split()[0] for line in said.splitlines()[2:]] == ["workers", "2", "8"]
+    answer = command("sweep", *ids, *data).output.replace("\u00a0", " ")
+    assert "workers = 8 gives the most: 1,250 steps/s." in answer
+    assert [line.split()[0] for line in answer.splitlines()[2:]] == ["workers", "2", "8"]
     found = json.loads(command("sweep", *reversed(ids), "--by", "workers", "--format", "json", *data).output)
     assert (found["setting"], found["sweet_spot"]) == ("workers", "8")
     assert [point["throughput_per_s"] for point in found["points"]] == [pytest.approx(1000), pytest.approx(1250)]

@@ -181,7 +181,7 @@ def generated(rng: random.Random) -> ChromeTrace:
 def test_modules_and_outside_sum_to_all_gpu_work(tmp_path: Path, seed: int) -> None:
     library, recording_id = opened(tmp_path, generated(random.Random(seed)))
     with library.open(recording_id) as recording:
-        whole = recording.rows(
+        complete = recording.rows(
             "SELECT sum(dur_ns), count(*) FROM gpu_ops JOIN gpu_op_steps s USING (gpu_op_id) WHERE s.step IN (SELECT step FROM steps WHERE counted) "
             "OR NOT EXISTS (SELECT 1 FROM steps WHERE counted)"
         )[0]
@@ -190,7 +190,7 @@ def test_modules_and_outside_sum_to_all_gpu_work(tmp_path: Path, seed: int) -> N
             "SELECT coalesce(module, -1) AS module, sum(dur_ns)::BIGINT AS ns FROM gpu_ops JOIN gpu_op_steps s USING (gpu_op_id) "
             "WHERE s.step IN (SELECT step FROM steps WHERE counted) OR NOT EXISTS (SELECT 1 FROM steps WHERE counted) GROUP BY 1"
         )
-    assert (rows["forward_ns"].sum() + rows["backward_ns"].sum(), rows["kernels"].sum()) == whole
+    assert (rows["forward_ns"].sum() + rows["backward_ns"].sum(), rows["kernels"].sum()) == complete
     for total, own in (
         ("total_forward_ns", "forward_ns"),
         ("total_backward_ns", "backward_ns"),

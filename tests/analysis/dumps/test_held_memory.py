@@ -205,6 +205,6 @@ def test_a_snapshot_belongs_to_the_run_profiled_at_its_time(tmp_path: Path) -> N
     at_the_time = write_snapshot(tmp_path / "now.pickle", [], events, start_us=BASE_NS // 1000)
     later = write_snapshot(tmp_path / "later.pickle", [], events, start_us=BASE_NS // 1000 + 10**9)
     joined = ingest_into_runs(folder, [(at_the_time, "now.pickle")])
-    assert [(each.id, len(each.recordings)) for each in joined.runs] == [(run.id, 2)]
+    assert [(element.id, len(element.recordings)) for element in joined.runs] == [(run.id, 2)]
     assert ingest_into_runs(folder, [(later, "later.pickle")]).runs[0].id != run.id
     assert len(ingest_into_runs(folder, [(trace, "trace.json"), (later, "later.pickle")]).runs[0].recordings) == 3

@@ -21,7 +21,7 @@ def said(tmp_path: Path, dumps: dict[int, dict[str, Any]], *, as_json: bool = Fa
 
 def waiting(seq: int, **more: Any) -> list[dict[str, Any]]:
     """Return the calls of a rank that completed all calls before ``seq`` and waits in it."""
-    return [*(call(each) for each in range(1, seq)), call(seq, state="started", **more)]
+    return [*(call(item) for item in range(1, seq)), call(seq, state="started", **more)]
 
 
 @pytest.mark.parametrize("as_json", [False, True])

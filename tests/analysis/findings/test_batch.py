@@ -29,7 +29,7 @@ OWN = frozenset({(3072, 768), (768, 3072), (3072,)})
 
 
 def kernel(**changes):
-    usual = {
+    typical = {
         "category": "elementwise",
         "kind": "kernel",
         "flop_operator": None,
@@ -37,9 +37,9 @@ def kernel(**changes):
         "flop_types": None,
         "flop_strides": None,
     }
-    usual |= {"flop_concrete": None, "operator": None, "dims": None, "types": None, "concrete": None, "tensor_cores": None}
-    usual |= {"blocks": 0.0, "block_threads": 0.0, "concurrency": 1.0, "kernel": "gemm", "launches": 1.0}
-    return SimpleNamespace(**(usual | changes))
+    typical |= {"flop_concrete": None, "operator": None, "dims": None, "types": None, "concrete": None, "tensor_cores": None}
+    typical |= {"blocks": 0.0, "block_threads": 0.0, "concurrency": 1.0, "kernel": "gemm", "launches": 1.0}
+    return SimpleNamespace(**(typical | changes))
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,8 @@ def test_keeping_gathered_weights_saves_the_host_the_work_of_the_second_gathers(
         host.launch(SCATTER)
         host.step(step, begin)
     findings = analysed([host.trace], tmp_path).findings
-    found = next(each for each in findings if each.rule == "fsdp-reshard")
-    graph = next(each for each in findings if each.rule == "launch-bound")
+    found = next(item for item in findings if item.rule == "fsdp-reshard")
+    graph = next(item for item in findings if item.rule == "launch-bound")
     assert found.predicted_speedup == pytest.approx(1 / (1 - 6 / 19), rel=0.05)
     assert graph.gain_ms > found.gain_ms and findings.index(found) < findings.index(graph), (
         "FSDP must keep its weights before a graph can be captured"
@@ -176,8 +176,8 @@ def test_a_bucket_has_gradients_of_one_group_and_buckets_of_12_mb_are_not_small(
         return
     found, _ = finding_of([host.trace], "small-collectives", tmp_path)
     (gone,) = (edit.ops for edit in found.edits if isinstance(edit, WithoutOps))
-    (kept,) = (edit.ops for edit in found.edits if isinstance(edit, TimedOps))
-    assert len(gone) / len(kept) == (24 - left) / left
+    (remaining,) = (edit.ops for edit in found.edits if isinstance(edit, TimedOps))
+    assert len(gone) / len(remaining) == (24 - left) / left
 
 
 def test_buckets_gain_nothing_if_their_copies_cost_a_slow_host_more(tmp_path: Path) -> None:

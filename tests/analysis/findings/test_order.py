@@ -210,7 +210,7 @@ def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -
 )
 def test_a_choice_that_includes_a_fix_and_gains_more_comes_first(severity, ops, saves_ms, first) -> None:
     fault = Finding("fault", severity, "", act(""), "medium", ceiling_ms_per_step=5.0, edits=(WithoutOps((1, 2)),))
-    whole = Finding(
+    complete = Finding(
         "compile",
         "warning",
         "",
@@ -221,16 +221,16 @@ def test_a_choice_that_includes_a_fix_and_gains_more_comes_first(severity, ops, 
         explains=Explains(topics=frozenset({"choice"})),
     )
     rules = [rule("fault"), rule("compile", same_work_as="smaller findings")]
-    assert ordered_findings(None, [fault, whole], rules)[0].rule == first
+    assert ordered_findings(None, [fault, complete], rules)[0].rule == first
 
 
 def test_a_fault_whose_gain_is_surer_comes_before_a_choice_that_includes_it() -> None:
     # Compiling saves 6 ms of 10, but perhaps only 1; the fault's change saves 2 to 3 ms.
     fault = Finding("fault", "warning", "", act(""), "medium", predicted_step_ms=7.5, predicted_speedup=10 / 7.5, sure_gain_ms=2.0, edits=(WithoutOps((1, 2)),))  # fmt: skip
-    whole = Finding("compile", "warning", "", act(""), "medium", predicted_step_ms=4.0, predicted_speedup=2.5, edits=(WithoutOps((1, 2, 3)),),
+    complete = Finding("compile", "warning", "", act(""), "medium", predicted_step_ms=4.0, predicted_speedup=2.5, edits=(WithoutOps((1, 2, 3)),),
                     explains=Explains(topics=frozenset({"choice"})))  # fmt: skip
     rules = [rule("fault"), rule("compile", same_work_as="smaller findings")]
-    firsts = [ordered_findings(None, [fault, replace(whole, sure_gain_ms=sure)], rules)[0].rule for sure in (1.0, 3.0)]
+    firsts = [ordered_findings(None, [fault, replace(complete, sure_gain_ms=sure)], rules)[0].rule for sure in (1.0, 3.0)]
     assert firsts == ["fault", "compile"]
 
 

@@ -33,8 +33,8 @@ def python_ms(whatif: WhatIf, edits: Sequence[Edit]) -> float:
     steps = np.full(len(host), -1)
     ops = whatif.problem.ops
     steps[ops.node[ops.node >= 0]] = ops.step[ops.node >= 0]
-    mine = np.isin(steps, list(counted)) & host.is_slowed & (host.pred >= 0)
-    longer = np.maximum(host.gap_parts[mine, HOST_CAUSES.index("python_host")] - BETWEEN_CALLS_NS, 0)
+    own_rank = np.isin(steps, list(counted)) & host.is_slowed & (host.pred >= 0)
+    longer = np.maximum(host.gap_parts[own_rank, HOST_CAUSES.index("python_host")] - BETWEEN_CALLS_NS, 0)
     return float(longer.sum()) / 1e6 / max(len(counted), 1)
 
 

@@ -50,8 +50,8 @@ TIMED = UserFacts(
 def test_the_slowest_stage_of_loading_has_its_own_advice(changes, stage, title, advice, change):
     facts = msgspec.structs.replace(TIMED, **changes)
     assert limiting_stage(facts) == stage
-    said, to_do = loader_limit(facts)
-    assert title in said and advice in to_do.sentence
+    answer, to_do = loader_limit(facts)
+    assert title in answer and advice in to_do.sentence
     advises_workers = "more workers" in to_do.sentence.lower().replace("more workers do not help", "")
     assert advises_workers is ((stage != "pinning" and facts.loader_workers != 0) or stage == "sample")
     if change is not None:

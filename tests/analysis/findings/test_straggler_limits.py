@@ -125,12 +125,12 @@ def test_severity_of_a_late_rank_follows_the_waits_of_others(measured: dict[str,
 def test_ranks_with_equal_waits_in_the_joint_replay_are_equally_long(of_other_ms: float | None, said: str, note: str) -> None:
     late = context()
     assert late.run.communication is not None
-    other, mine = late.run.communication.ranks
-    waits = (replace(other, unprofiled_wait_ms=of_other_ms), replace(mine, unprofiled_wait_ms=0.0, late_ms=9.0))
+    other, own_rank = late.run.communication.ranks
+    waits = (replace(other, unprofiled_wait_ms=of_other_ms), replace(own_rank, unprofiled_wait_ms=0.0, late_ms=9.0))
     job = replace(late.run, communication=replace(late.run.communication, ranks=waits, stragglers=()))
     (found,) = found_by(RULE, RuleContext(job, late.rank, NoGaps()))  # type: ignore[arg-type]
     assert (found.severity, found.title.endswith(said), found.prediction_note) == ("info", True, note)
     marked = replace(late.rank, best=replace(late.rank.best, source="marks"))
     of_run = found_by(RULE, RuleContext(job, marked, NoGaps()))  # type: ignore[arg-type]
     assert len(of_run) == (of_other_ms is None), "else the ranks were compared at the run's own step"
-    assert not any("sawtooth sample" in each.fix for each in of_run)
+    assert not any("sawtooth sample" in item.fix for item in of_run)

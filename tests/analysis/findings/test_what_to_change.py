@@ -149,8 +149,8 @@ def test_the_report_has_verdict_changes_and_readings(tmp_path: Path) -> None:
     first = result.findings[0]
     text = " ".join(html.unescape(page).split())
     assert all(
-        " ".join(said.replace("%", " %").split()) in text
-        for said in (first.title, first.fix, first.risk, first.changes[0].after)
+        " ".join(answer.replace("%", " %").split()) in text
+        for answer in (first.title, first.fix, first.risk, first.changes[0].after)
     )
     assert page.count('<div class="bar"') == 2  # One bar as recorded, one without the profiler.
     widths = [float(w) for w in re.findall(r"width:([\d.]+)%\"", page.split('<div class="bar"')[1].split("small legend")[0])]

@@ -118,13 +118,13 @@ def test_a_range_of_loading_that_never_ends_lowers_the_trust(until: int, wrapped
 
 
 def test_steps_that_never_end_end_where_the_next_begins() -> None:
-    trace, whole = matmul_loop(6), result_of(matmul_loop(6))
+    trace, complete = matmul_loop(6), result_of(matmul_loop(6))
     for event in trace.events:
         if event["name"].startswith("ProfilerStep"):
             event["dur"] = 6000 - event["ts"]
     result = result_of(trace)
     for key in ("step_time_ms", "gpu_busy_share", "kernel_launches_per_step"):
-        assert result.metrics[key] == whole.metrics[key], key
+        assert result.metrics[key] == complete.metrics[key], key
 
 
 @pytest.mark.parametrize("kernels", [True, False])

@@ -58,7 +58,7 @@ def intact(recording: str) -> RunResult:
 
 
 def test_at_least_thirty_kinds_of_damage_are_tried() -> None:
-    names = [name for each in CASES.values() for name in each]
+    names = [name for item in CASES.values() for name in item]
     assert len(names) == 32 and all(name in DAMAGES or name.startswith("cut to") for name in names)
 
 

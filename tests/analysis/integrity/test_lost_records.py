@@ -55,7 +55,7 @@ def test_a_loss_of_every_second_record_gives_bounds_and_skips_rules(steps: int) 
 
 @pytest.mark.parametrize(("first", "behind"), [(0, 4), (6, 10), (14, 20)])
 def test_steps_that_lack_records_are_not_counted(first: int, behind: int) -> None:
-    whole = result_of(matmul_loop(10))
+    complete = result_of(matmul_loop(10))
     result = result_of(matmul_loop(10), lambda k, e: not first <= k < behind)
     assert result.withdrawn_by is None
     assert result.lead is not None
@@ -63,7 +63,7 @@ def test_steps_that_lack_records_are_not_counted(first: int, behind: int) -> Non
     assert lacks.sum() == behind - first
     assert not result.lead.steps.loc[lacks > 0, "counted"].any()
     for key in ("step_time_ms", "gpu_busy_share", "kernel_launches_per_step", "flops_per_step"):
-        assert result.metrics[key].value == pytest.approx(whole.metrics[key].value, rel=0.01), key
+        assert result.metrics[key].value == pytest.approx(complete.metrics[key].value, rel=0.01), key
     (check,) = result.failed
     assert check.sentence.startswith(
         f"{(behind - first) // 2} of 10 steps lack records of the GPU for {behind - first} launches"

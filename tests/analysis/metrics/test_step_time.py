@@ -54,7 +54,7 @@ def test_marks_of_a_host_limited_step_include_host_drift(timed_s: float, share: 
     assert best.source == "marks" and best.ms == 40.0
     assert best.reading.low == pytest.approx(40 / (1 + share), rel=1e-4)
     assert best.reading.high == pytest.approx(40 * (1 + share), rel=1e-4)
-    (seen,) = (each for each in best.evidence if each.source == "marks")
+    (seen,) = (item for item in best.evidence if item.source == "marks")
     assert seen.marked_ms == (39.0, 41.0) and with_host_drift(seen) == seen, "a job of several GPUs includes it once"
 
 
@@ -237,7 +237,7 @@ def test_telemetry_step_includes_inline_loading() -> None:
     work = StepWork(kernel_ns=20e6, dispatched=1000, loading_ns=570e6, loading_least_ns=570e6)
     best = chosen((606, 608), 600.0, work=work, telemetry=telemetry(326.0))
     assert best.source == "profile" and best.ms == pytest.approx(607)
-    assert "telemetry" not in {each.source for each in best.evidence}
+    assert "telemetry" not in {item.source for item in best.evidence}
     # the profiled loading takes longer, perhaps because its operators were recorded
     slowed = StepWork(kernel_ns=20e6, dispatched=1000, loading_ns=570e6, loading_least_ns=300e6)
     assert chosen((606, 608), 600.0, work=slowed, telemetry=telemetry(326.0)).source == "telemetry"

@@ -42,7 +42,7 @@ def found(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bool, dict[st
     paths = [trace.write(tmp_path / f"{rank}.json") for rank, trace in enumerate(traces)]
     library = Library(DataFolder(tmp_path / "data").create())
     (run,) = ingest_into_runs(library.folder, [(path, path.name) for path in paths]).runs
-    return request.param, {each.rule: each for each in analyse(run, library).findings}
+    return request.param, {item.rule: item for item in analyse(run, library).findings}
 
 
 def test_the_rank_is_named_if_its_trace_shows_the_evaluation(found: tuple[bool, dict[str, Finding]]) -> None:

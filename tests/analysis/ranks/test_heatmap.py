@@ -23,8 +23,8 @@ def heat_of(folder: Path, planted: Planted) -> pd.DataFrame:
     assert result.communication is not None
     heat = rank_steps(result.ranks, result.communication)
     for rank in result.ranks:
-        mine = heat[heat["rank"] == rank.rank]
-        assert (mine["own_ms"] + mine["wait_ms"]).tolist() == pytest.approx(rank.device_step_ms, abs=1e-9)
+        own_rank = heat[heat["rank"] == rank.rank]
+        assert (own_rank["own_ms"] + own_rank["wait_ms"]).tolist() == pytest.approx(rank.device_step_ms, abs=1e-9)
     return heat
 
 

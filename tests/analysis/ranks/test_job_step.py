@@ -60,8 +60,8 @@ def test_a_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list
         row("exposed_comm", "comm_wait", 25.0),
     ]
     found = ledger_at_job_step(ledger, estimated(job_ms))
-    assert [each.ms_per_step_unprofiled_est for each in found] == pytest.approx(expected)
-    assert [each.ms_per_step for each in found] == [each.ms_per_step for each in ledger]
+    assert [item.ms_per_step_unprofiled_est for item in found] == pytest.approx(expected)
+    assert [item.ms_per_step for item in found] == [item.ms_per_step for item in ledger]
 
 
 def test_waits_for_hosts_that_are_equally_slow_are_launches() -> None:
@@ -99,7 +99,7 @@ def test_all_ranks_report_the_jobs_step_and_the_late_one_leads(tmp_path: Path) -
     assert result.lead is not None
     assert result.lead.rank == 2
     assert result.communication is not None
-    waits = [each.unprofiled_wait_ms for each in result.communication.ranks]
+    waits = [item.unprofiled_wait_ms for item in result.communication.ranks]
     assert waits == pytest.approx([0.5, 0.5, 0.0, 0.5], abs=0.03)
     report = report_json(result)
     step = report["metrics"]["best_step_time_ms"]["value"]
@@ -171,7 +171,7 @@ def test_work_between_steps_of_one_rank_is_the_cause_and_explains_a_slow_profile
         paths.append(tmp_path / f"marks{rank}.jsonl")
         paths[-1].write_text("\n".join(lines) + "\n")
     result = read(tmp_path, paths)
-    stalls = [each for each in result.findings if each.rule == "periodic-stalls"]
+    stalls = [item for item in result.findings if item.rule == "periodic-stalls"]
     if ranks == (0, 1):
         assert not stalls, "the step time shows what the evaluation of all ranks costs"
         return
@@ -200,7 +200,7 @@ def test_stalls_of_one_rank_are_stated_once_with_their_size_in_the_run(tmp_path:
             lines.append(json.dumps({"k": "mark", "i": step, "w": now_ns, "p": "train"}))
         paths.append(tmp_path / f"marks{rank}.jsonl")
         paths[-1].write_text("\n".join(lines) + "\n")
-    found = {each.rule: each for each in read(tmp_path, paths).findings}
+    found = {item.rule: item for item in read(tmp_path, paths).findings}
     late = found["straggling-rank"]
     assert late.title.replace("\xa0", " ").startswith("Rank 1 takes 11.5 ms longer than the others in 1 of 4 steps")
     assert late.gain_ms == pytest.approx(11.5 / 4, rel=0.1)

@@ -31,7 +31,7 @@ def test_missing_ranks_of_a_job_are_named(tmp_path: Path, without: tuple[int, ..
     (run,) = ingest_into_runs(data, [(path, path.name) for path in paths]).runs
     communication = analyse(run, Library(data)).communication
     notes = communication.notes if communication is not None else ()
-    assert [each for each in notes if "no trace here" in each] == ([note] if note else [])
+    assert [item for item in notes if "no trace here" in item] == ([note] if note else [])
 
 
 def test_many_missing_ranks_are_counted() -> None:

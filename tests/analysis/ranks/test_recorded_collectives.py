@@ -27,7 +27,7 @@ def test_a_rank_without_replay_is_left_out_unless_others_wait_for_it(
     assert (late.ranks, late.reason) == ((3,), "data_wait")
     assert late.gain_ms == pytest.approx(0.8, abs=0.02)
     assert any("1 of the ranks" in note for note in found.notes)
-    waits = {each.rank: each.unprofiled_wait_ms for each in found.ranks}
+    waits = {item.rank: item.unprofiled_wait_ms for item in found.ranks}
     assert waits[1] is None
     assert waits[3] == pytest.approx(0.0, abs=0.02)
 

@@ -175,11 +175,11 @@ def test_additional_launches_do_not_move_earlier_work() -> None:
     trace = launch_bound()
     trace.kernel(-50, 4)  # Operation 0: launched before.
     problem = problem_of(trace)
-    usual = replay(problem)
-    assert (replay(apply(problem, [MoreLaunches((0, 1), (5, 5))])).host_start == usual.host_start).all()
+    typical = replay(problem)
+    assert (replay(apply(problem, [MoreLaunches((0, 1), (5, 5))])).host_start == typical.host_start).all()
     # Launches took 40, 60, 40, 60 and 40, of which at most 50 each count. Their mean is 44: two more before the third.
     more = replay(apply(problem, [MoreLaunches((3,), (2,))]))
-    assert (more.host_start - usual.host_start).tolist() == [0, 0, 88_000, 88_000, 88_000, 88_000]
+    assert (more.host_start - typical.host_start).tolist() == [0, 0, 88_000, 88_000, 88_000, 88_000]
 
 
 def test_a_removed_kernel_keeps_calls_without_launches() -> None:
@@ -223,7 +223,7 @@ EVERY_EDIT: tuple[Edit, ...] = (
 
 @pytest.mark.parametrize("edit", EVERY_EDIT, ids=lambda edit: type(edit).__name__)
 def test_parts_of_a_gap_sum_to_it_after_every_edit(edit: Edit) -> None:
-    assert {type(each) for each in EVERY_EDIT} == set(get_args(Edit))
+    assert {type(item) for item in EVERY_EDIT} == set(get_args(Edit))
     host = apply(problem_of(loading()), [edit]).host
     assert (host.gap_parts.sum(axis=1) == host.gap)[host.pred >= 0].all()
 

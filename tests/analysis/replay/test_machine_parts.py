@@ -169,10 +169,10 @@ def test_median_latencies_are_those_of_a_streams_launched_operations() -> None:
         Op(4, 1, stream=1, after_stream=100, after_launch=100),
         Op(5, 1, stream=2, after_stream=300, after_launch=300),
     ]
-    usual = with_median_latencies(machine([Node()] * 6, ops, streams=((0, 7), (0, 20), (0, 21)))).ops
-    assert usual.after_stream.tolist() == [900, NEVER, 4, 4, 4, 100, 300]
-    assert usual.after_launch.tolist() == [900, 40, 40, 40, 40, 100, 300]
-    assert usual.after_dep.tolist() == [0, 0, 60, 60, 999, 0, 0]
+    typical = with_median_latencies(machine([Node()] * 6, ops, streams=((0, 7), (0, 20), (0, 21)))).ops
+    assert typical.after_stream.tolist() == [900, NEVER, 4, 4, 4, 100, 300]
+    assert typical.after_launch.tolist() == [900, 40, 40, 40, 40, 100, 300]
+    assert typical.after_dep.tolist() == [0, 0, 60, 60, 999, 0, 0]
 
 
 def test_waits_for_a_dropped_operation_move_to_the_previous_one() -> None:

@@ -80,10 +80,10 @@ def test_partly_remaining_causes_and_cut_graphs_widen_the_upper_end() -> None:
     between = loop.predict_range_ms(best_step_time(0.100, "user"), [WithoutHostCause("data_wait", keep_at_most=0.5)])
     assert between == pytest.approx((0.0425, 0.0825))
     graph = waiting_in_each_step().predict_range_ms(best_step_time(0.100, "user"), [AsGraph()])
-    whole, cut = (
+    complete, cut = (
         waiting_in_each_step().predict_ms(best_step_time(0.100, "user"), [AsGraph(waits_stay=stay)]) for stay in (False, True)
     )
-    assert graph is not None and whole is not None and cut is not None and whole < cut < graph[1]
+    assert graph is not None and complete is not None and cut is not None and complete < cut < graph[1]
 
 
 def test_completely_removed_causes_and_faster_hosts_widen_the_lower_end() -> None:

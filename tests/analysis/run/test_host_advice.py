@@ -51,7 +51,7 @@ def test_waits_outside_the_profiled_steps_come_from_the_marks(tmp_path: Path) ->
     library = Library(data)
     result = result_of(register_run(data, recordings, "epochs", {}, facts=facts), library)
     library.close()
-    parts, (finding,) = host_parts(result), [each for each in result.findings if each.rule == "workers-start-again"]
+    parts, (finding,) = host_parts(result), [item for item in result.findings if item.rule == "workers-start-again"]
     assert parts == pytest.approx({"host_loading": 4.0, "host_operators": 6.0, "host_rest": 2.0}, rel=0.03)
     assert finding.ceiling_ms_per_step == pytest.approx(1.8, rel=0.03)
     assert "every 10 steps: the loader's 2 workers start again" in finding.title
@@ -77,7 +77,7 @@ def test_checkpoints_between_the_steps_are_named(tmp_path: Path) -> None:
     library = Library(data)
     result = result_of(register_run(data, recordings, "saves", {}, facts=UserFacts(**TIMED)), library)
     library.close()
-    (finding,) = [each for each in result.findings if each.rule == "checkpoint-in-the-loop"]
+    (finding,) = [item for item in result.findings if item.rule == "checkpoint-in-the-loop"]
     assert finding.ceiling_ms_per_step == pytest.approx(2.0, rel=0.05) and finding.predicted_step_ms is None
     assert finding.action is not None and finding.action.short == "Save checkpoints less often"
 

@@ -74,8 +74,8 @@ def test_the_terminal_says_which_steps_were_left_out(result: RunResult) -> None:
 
 
 def test_a_truncated_trace_of_the_host_says_so_in_its_headline(tmp_path: Path) -> None:
-    whole = loop(40).json()
-    (tmp_path / "cut.json").write_bytes(whole[: len(whole) * 3 // 4])
+    complete = loop(40).json()
+    (tmp_path / "cut.json").write_bytes(complete[: len(complete) * 3 // 4])
     result = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "cut.json")
     assert headline(result).endswith("The trace file is cut off.")
 
@@ -89,8 +89,8 @@ def test_a_truncated_trace_says_nothing_about_the_gpu(tmp_path: Path) -> None:
     for k in range(40):
         trace.step(k, 1000 * k, 1000 * k + 950)
         trace.op("aten::mm", 1000 * k + 10, 1000 * k + 900)
-    whole = trace.json()
-    (tmp_path / "cut.json").write_bytes(whole[: len(whole) * 3 // 4])
+    complete = trace.json()
+    (tmp_path / "cut.json").write_bytes(complete[: len(complete) * 3 // 4])
     result = analysed(DataFolder(tmp_path / "data").create(), tmp_path / "cut.json")
     assert headline(result).startswith("The trace file is cut off and contains no GPU work. Copy it again")
     assert "of each ≈" in (below(result) or "")

@@ -42,8 +42,8 @@ def test_a_damaged_file_is_not_used(tmp_path: Path, text: str) -> None:
 def test_a_flipped_bit_in_a_measurement_is_reported_and_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = DataFolder(tmp_path).create()
     keep(folder, "GPU", (1.5, 1.75, 2.0))
-    whole = (folder.root / FILE).read_bytes()
-    (folder.root / FILE).write_bytes(whole.replace(b"1.75", b"1.55"))
+    complete = (folder.root / FILE).read_bytes()
+    (folder.root / FILE).write_bytes(complete.replace(b"1.75", b"1.55"))
     assert dispatch_of(folder, "GPU") is None and "damaged" in caplog.text
     keep(folder, "GPU", (1.5, 1.75, 2.0))
-    assert (folder.root / FILE).read_bytes() == whole
+    assert (folder.root / FILE).read_bytes() == complete

@@ -51,14 +51,14 @@ def test_with_more_steps_than_columns_each_column_shows_its_longest_step(
     assert lead is not None
     monkeypatch.setattr(steps, "MAX_STEPS", 3)
     with open_rank(library, lead) as rank:
-        whole = rank.rows(
+        complete = rank.rows(
             "SELECT step, end_ns - start_ns FROM steps WHERE device = $device AND end_ns > start_ns ORDER BY step"
         )
         table = steps.owners(rank)
     library.close()
-    every = steps.stride(len(whole))
-    groups = [whole[i : i + every] for i in range(0, len(whole), every)]
+    every = steps.stride(len(complete))
+    groups = [complete[i : i + every] for i in range(0, len(complete), every)]
     assert sorted(table["step"].unique()) == [max(group, key=lambda row: (row[1], -row[0]))[0] for group in groups]
-    assert len(groups) <= 3 and max(length for _, length in whole) / 1e6 == pytest.approx(
+    assert len(groups) <= 3 and max(length for _, length in complete) / 1e6 == pytest.approx(
         table.groupby("step")["ms"].sum().max()
     )

@@ -23,10 +23,10 @@ from tests.support.paths import SAMPLES
 
 
 def test_spans() -> None:
-    whole = TimelineSpan(1000, 2000)
-    assert TimelineSpan(500, 1500).within(whole) == TimelineSpan(1000, 1500)
-    assert TimelineSpan(5000, 6000).within(whole) == whole
-    assert TimelineSpan(1400, 1600).zoomed(2, whole) == TimelineSpan(1300, 1700)
+    entire = TimelineSpan(1000, 2000)
+    assert TimelineSpan(500, 1500).within(entire) == TimelineSpan(1000, 1500)
+    assert TimelineSpan(5000, 6000).within(entire) == entire
+    assert TimelineSpan(1400, 1600).zoomed(2, entire) == TimelineSpan(1300, 1700)
     assert span_of_ms(2.0, 1.0, 0) == TimelineSpan(1_000_000, 2_000_000)
     assert span_of_ms(1.0, 1.0, 0).ns == 1000
     assert TimelineSpan(1000, 3000).relative_ms(0) == (pytest.approx(0.001), pytest.approx(0.003))
@@ -58,15 +58,15 @@ def names_read(recording: Recording, rows: str, view: TimelineSpan) -> dict[str,
     return {name: rest for name, *rest in found}
 
 
-def views(whole: TimelineSpan) -> list[TimelineSpan]:
+def views(entire: TimelineSpan) -> list[TimelineSpan]:
     """Return views to test: the whole, borders of cells ± 1 ns, and views too short for sums."""
-    cell, rng = timeline_store.cell_ns(whole.ns), random.Random(7)
-    found = [whole, TimelineSpan(whole.start_ns - 5, whole.end_ns + 5)]
-    found += [TimelineSpan(whole.start_ns + 3 * cell + by, whole.start_ns + 4000 * cell + by) for by in (-1, 0, 1)]
-    found += [TimelineSpan(whole.start_ns + 700 * cell + 1, whole.start_ns + n * cell) for n in (701, 702, 703, 704)]
+    cell, rng = timeline_store.cell_ns(entire.ns), random.Random(7)
+    found = [entire, TimelineSpan(entire.start_ns - 5, entire.end_ns + 5)]
+    found += [TimelineSpan(entire.start_ns + 3 * cell + by, entire.start_ns + 4000 * cell + by) for by in (-1, 0, 1)]
+    found += [TimelineSpan(entire.start_ns + 700 * cell + 1, entire.start_ns + n * cell) for n in (701, 702, 703, 704)]
     for _ in range(12):
-        start = whole.start_ns + rng.randrange(whole.ns)
-        found.append(TimelineSpan(start, start + rng.randrange(1, int(whole.ns * rng.choice((1, 0.1, 0.001))))))
+        start = entire.start_ns + rng.randrange(entire.ns)
+        found.append(TimelineSpan(start, start + rng.randrange(1, int(entire.ns * rng.choice((1, 0.1, 0.001))))))
     return found
 
 
@@ -107,8 +107,8 @@ def test_sums_include_the_waits_that_other_ranks_show() -> None:
     split_rank = next(rank for rank in common.result_of("ddp_straggler").ranks if "comm_wait" in rank.exposed_causes)
     with open_rank(common.library(), split_rank) as rank:
         recording = rank.recording
-        whole = timeline.extent(recording)
-        for view in (whole, TimelineSpan(whole.start_ns + whole.ns // 3, whole.end_ns)):
+        entire = timeline.extent(recording)
+        for view in (entire, TimelineSpan(entire.start_ns + entire.ns // 3, entire.end_ns)):
             wanted = lost_read(recording, "gaps", "cause", view)
             assert ("exposed_comm", "comm_wait") in wanted
             facts = timeline.facts_in_view(rank, view)
@@ -116,7 +116,7 @@ def test_sums_include_the_waits_that_other_ranks_show() -> None:
             assert {(owner, cause): ms for owner, cause, ms in facts.lost} == {key: ns / 1e6 for key, ns in wanted.items()}
         drawn = timeline_tiles.tile(recording, "gaps", rank.device, 40, 0)
         assert int(drawn.slices["dur_ns"].sum() + drawn.sums["busy_ns"].sum()) == sum(
-            lost_read(recording, "gaps", "cause", whole).values()
+            lost_read(recording, "gaps", "cause", entire).values()
         )
 
 
@@ -143,9 +143,9 @@ def test_lanes_show_the_owner_of_the_ledger(tmp_path: Path) -> None:
     ensure_derived(folder, recording_id)
     library = Library(folder)
     with library.open(recording_id) as recording:
-        whole = timeline.extent(recording)
+        entire = timeline.extent(recording)
         drawn = timeline_tiles.tile(recording, "gpu", 0, 20, 0)
-        by_name = timeline.operations_in_view(RankView(recording, 0, 0), whole)
+        by_name = timeline.operations_in_view(RankView(recording, 0, 0), entire)
         owned = dict(
             recording.rows("SELECT owner, sum(end_ns - start_ns)::BIGINT FROM segments WHERE owner <> 'idle' GROUP BY 1")
         )

@@ -33,22 +33,22 @@ def rank(tmp_path: Path):
 
 
 def test_the_longest_slice_of_a_name_in_the_view_is_found(rank: RankView) -> None:
-    whole = timeline.extent(rank.recording)
+    complete = timeline.extent(rank.recording)
     lengths = dict(rank.recording.rows("SELECT gpu_op_id, dur_ns FROM gpu_ops"))
-    source, longest = longest_slice(rank, "relu_kernel", whole, host=False) or ("", -1)
+    source, longest = longest_slice(rank, "relu_kernel", complete, host=False) or ("", -1)
     assert (source, lengths[longest]) == ("gpu", 20_000)
-    later = TimelineSpan(whole.end_ns - 5_000, whole.end_ns)  # Inside the third only.
+    later = TimelineSpan(complete.end_ns - 5_000, complete.end_ns)  # Inside the third only.
     _, third = longest_slice(rank, "relu_kernel", later, host=False) or ("", -1)
     assert lengths[third] == 9_000
-    source, operator = longest_slice(rank, "aten::relu", whole, host=True) or ("", -1)
+    source, operator = longest_slice(rank, "aten::relu", complete, host=True) or ("", -1)
     assert source == "operators"
     assert rank.recording.rows("SELECT dur_ns FROM cpu_ops WHERE cpu_op_id = ?", [operator]) == [(7_000,)]
 
 
 def test_a_missing_name_has_no_longest_slice(rank: RankView) -> None:
-    whole = timeline.extent(rank.recording)
-    assert longest_slice(rank, "relu_kernel", whole, host=True) is None
-    assert longest_slice(rank, "nothing", whole, host=False) is None
+    complete = timeline.extent(rank.recording)
+    assert longest_slice(rank, "relu_kernel", complete, host=True) is None
+    assert longest_slice(rank, "nothing", complete, host=False) is None
 
 
 def test_python_calls_are_nested_in_their_callers(stacks: Recording) -> None:

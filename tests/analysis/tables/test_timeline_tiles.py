@@ -67,10 +67,10 @@ def places(recording: Recording) -> list[tuple[int, int]]:
 
     They cover the whole recording in one tile, borders of cells, and levels too close for sums.
     """
-    whole, rng = timeline.extent(recording).ns, random.Random(17)
-    found = [(max(whole // COLUMNS, 1).bit_length(), 0)]
-    for level in range(4, whole.bit_length() - 9):
-        last = whole // (COLUMNS << level)
+    entire, rng = timeline.extent(recording).ns, random.Random(17)
+    found = [(max(entire // COLUMNS, 1).bit_length(), 0)]
+    for level in range(4, entire.bit_length() - 9):
+        last = entire // (COLUMNS << level)
         found += [(level, rng.randint(0, last)), (level, last)]
     return found
 

@@ -29,24 +29,24 @@ def work(seed: int, seconds: float = 90.0) -> KernelActivity:
     return KernelActivity(starts, starts + busy, int(starts[0]), int(starts[-1] + busy[-1]))
 
 
-def cut(whole: KernelActivity, first: int, last: int) -> KernelActivity:
-    keep = union(np.clip(whole.starts_ns, first, last), np.clip(whole.ends_ns, first, last))
+def cut(complete: KernelActivity, first: int, last: int) -> KernelActivity:
+    keep = union(np.clip(complete.starts_ns, first, last), np.clip(complete.ends_ns, first, last))
     return KernelActivity(keep.starts, keep.ends, first, last)
 
 
-def sampled(whole: KernelActivity, shift: int, seconds: int = 60, noise: float = 0.0, seed: int = 0, spacing: int = TENTH):
+def sampled(complete: KernelActivity, shift: int, seconds: int = 60, noise: float = 0.0, seed: int = 0, spacing: int = TENTH):
     """Return the samples from T0 − 25 s on of a sampler whose clock is ``shift`` behind.
 
     They are the percentage of each window in which a kernel ran.
     """
     true = T0 - 25 * S + spacing * np.arange(seconds * S // spacing + 1)
-    share = np.array([_work_between(whole, a, b) for a, b in itertools.pairwise(true)]) / spacing
+    share = np.array([_work_between(complete, a, b) for a, b in itertools.pairwise(true)]) / spacing
     percent = 100 * share + noise * np.random.default_rng(seed).normal(size=len(share))
     return true[1:] - shift, percent
 
 
-def _work_between(whole: KernelActivity, a: int, b: int) -> int:
-    return int(np.maximum(np.minimum(whole.ends_ns, b) - np.maximum(whole.starts_ns, a), 0).sum())
+def _work_between(complete: KernelActivity, a: int, b: int) -> int:
+    return int(np.maximum(np.minimum(complete.ends_ns, b) - np.maximum(complete.starts_ns, a), 0).sum())
 
 
 def test_alignment_of_six_windows() -> None:
@@ -66,9 +66,9 @@ def test_alignment_of_six_windows() -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), shift=st.integers(-20 * S, 20 * S), noise=st.sampled_from([0.0, 3.0, 8.0]))
 def test_a_planted_shift_is_found_within_one_sample(seed: int, shift: int, noise: float) -> None:
-    whole = work(seed)
-    times, values = sampled(whole, shift, noise=noise, seed=seed)
-    found = align(cut(whole, T0, T0 + 8 * S), times, values)
+    complete = work(seed)
+    times, values = sampled(complete, shift, noise=noise, seed=seed)
+    found = align(cut(complete, T0, T0 + 8 * S), times, values)
     assert found.shift_ns is not None, found
     assert abs(found.shift_ns - shift) <= TENTH
     assert found.within_ns is not None
@@ -91,9 +91,9 @@ def test_periodic_activity_is_not_aligned() -> None:
 
 
 def test_telemetry_without_overlap_is_not_aligned() -> None:
-    whole = work(5)
-    times, values = sampled(whole, 0)
-    late = cut(whole, T0, T0 + 8 * S)
+    complete = work(5)
+    times, values = sampled(complete, 0)
+    late = cut(complete, T0, T0 + 8 * S)
     assert align(late, times - 3600 * S, values, most_shift_ns=120 * S).shift_ns is None
     assert align(late, times - 3600 * S, values).shift_ns == pytest.approx(3600 * S, abs=TENTH)
 
@@ -120,10 +120,10 @@ def test_constant_signal_and_too_few_samples_are_not_aligned() -> None:
 
 
 def test_gap_in_sampling_is_not_evidence() -> None:
-    whole = work(9)
-    times, values = sampled(whole, S)
+    complete = work(9)
+    times, values = sampled(complete, S)
     inside = (times > T0 - S + 2 * S) & (times < T0 - S + 5 * S)
-    assert align(cut(whole, T0, T0 + 8 * S), times[~inside], values[~inside]).shift_ns is None
+    assert align(cut(complete, T0, T0 + 8 * S), times[~inside], values[~inside]).shift_ns is None
 
 
 def test_time_zones_that_put_the_trace_inside_the_telemetry() -> None:

@@ -101,8 +101,8 @@ def test_counters_in_a_trace_belong_to_its_devices_unless_sampled_separately() -
 
 def test_unassigned_gpus_are_reported() -> None:
     found, ranks = [sampled(0), sampled(1)], [traced("r0"), traced("r1")]
-    said = unassigned_sentence(ranks, found, attribute(found, ranks))
-    assert said is not None and said.startswith("Which of the 2 sampled GPUs")
+    answer = unassigned_sentence(ranks, found, attribute(found, ranks))
+    assert answer is not None and answer.startswith("Which of the 2 sampled GPUs")
     assert unassigned_sentence(ranks, [], {}) is None
     strange = [sampled(0, host="b"), sampled(1, name="NVIDIA A100")]
     assert (unassigned_sentence(ranks, strange, attribute(strange, ranks)) or "").startswith(
@@ -128,5 +128,5 @@ def test_trace_with_a_uuid_finds_its_telemetry(tmp_path: Path) -> None:
     named_run, unnamed = found
     assert {r.rank: r.telemetry.uuid for r in named_run.ranks if r.telemetry} == {0: "GPU-b", 1: "GPU-a"}
     assert [r.telemetry for r in unnamed.ranks] == [None, None]
-    keys = [[d.key for d in each.diagnostics] for each in found]
-    assert ["telemetry_not_attributed" in each for each in keys] == [False, True]
+    keys = [[d.key for d in item.diagnostics] for item in found]
+    assert ["telemetry_not_attributed" in item for item in keys] == [False, True]

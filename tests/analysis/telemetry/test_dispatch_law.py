@@ -123,7 +123,7 @@ def test_pageable_copies_by_utilization_alone_leave_both_ends_open() -> None:
 
 @pytest.mark.parametrize("widens", ["scatter", "slow", "short", "capped"])
 def test_uncertainty_widens_the_interval(widens: str) -> None:
-    usual = evidence_of(MLP, sampled(util_pct=mean(25.0)))
+    typical = evidence_of(MLP, sampled(util_pct=mean(25.0)))
     doubtful = {
         "scatter": sampled(util_pct=mean(25.0, 4.0)),
         "slow": sampled(util_pct=mean(25.0), period_s=1.0),
@@ -131,7 +131,7 @@ def test_uncertainty_widens_the_interval(widens: str) -> None:
         "capped": sampled(util_pct=mean(25.0), capped=True),
     }[widens]
     found = evidence_of(MLP, doubtful)
-    assert found.width is not None and usual.width is not None and found.width > usual.width * 1.02
+    assert found.width is not None and typical.width is not None and found.width > typical.width * 1.02
 
 
 def test_waiting_in_collectives_gives_only_a_lower_bound() -> None:

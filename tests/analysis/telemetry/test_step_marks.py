@@ -28,8 +28,8 @@ def test_warm_up_and_queue_filling_are_left_out() -> None:
 @pytest.mark.parametrize("shorter", [True, False])
 def test_a_queue_that_fills_slowly_is_in_the_interval(shorter: bool) -> None:
     # As recorded on an H200: the host launches a step in 32 ms and the GPU runs it in 34.9 ms, so that the queue is full after 12 steps.
-    usual = [34.4, 34.9, 35.4, 34.9] * 10
-    evidence = by_marks(marks(*[32.0 if shorter else 34.9] * 12, *usual))
+    typical = [34.4, 34.9, 35.4, 34.9] * 10
+    evidence = by_marks(marks(*[32.0 if shorter else 34.9] * 12, *typical))
     assert evidence is not None and evidence.high_ms == pytest.approx(34.9 * 1.01, rel=2e-3)
     assert evidence.ms == pytest.approx((12 * 32 + 40 * 34.9) / 52 if shorter else 34.9, rel=2e-3)
     assert (len(evidence.notes) == 2) == shorter

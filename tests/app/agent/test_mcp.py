@@ -105,7 +105,7 @@ def test_the_report_equals_that_of_the_page(ask: Ask, starved: RunResult) -> Non
     assert report["step"]["ms"] == starved.metrics["best_step_time_ms"].value
     assert report["step"]["low_ms"] < report["step"]["ms"] < report["step"]["high_ms"]
     assert report["lost"][0]["cause"] == "data_wait"
-    assert {each["finding"] for each in report["findings"]} == {each["rule"] for each in report_json(starved)["findings"]}
+    assert {item["finding"] for item in report["findings"]} == {item["rule"] for item in report_json(starved)["findings"]}
     assert report["findings"][0]["finding"] == "data-loader-starves-gpu"
     runs = ask("list_runs", search="STAR")
     assert [(run["name"], run["step_ms"] is None or run["step_ms"] > 0) for run in runs["runs"]] == [("starved", True)]
@@ -113,7 +113,7 @@ def test_the_report_equals_that_of_the_page(ask: Ask, starved: RunResult) -> Non
 
 
 def test_a_finding_is_predicted_as_on_the_page(ask: Ask, starved: RunResult) -> None:
-    finding = next(each for each in starved.findings if each.rule == "data-loader-starves-gpu")
+    finding = next(item for item in starved.findings if item.rule == "data-loader-starves-gpu")
     alone = ask("what_if", run="starved", findings=[finding.rule])
     assert (alone["after_ms"], alone["low_ms"], alone["high_ms"]) == pytest.approx(
         (finding.predicted_step_ms, finding.predicted_low_ms, finding.predicted_high_ms)
@@ -134,11 +134,11 @@ def test_several_findings_are_predicted_together(ask: Ask, data: DataFolder, lib
 def test_other_changes_are_replayed(ask: Ask, starved: RunResult) -> None:
     now = starved.metrics["best_step_time_ms"].value
     assert now is not None
-    kept = [
+    remaining = [
         ask("what_if", run="starved", lost_time=[{"cause": "data_wait", "keep_share": share}])["after_ms"]
         for share in (1.0, 0.5, 0.0)
     ]
-    assert kept[0] == pytest.approx(now) and kept[0] > kept[1] > kept[2]
+    assert remaining[0] == pytest.approx(now) and remaining[0] > remaining[1] > remaining[2]
     fixed = ask("report", run="fixed")["step"]["ms"]  # The GPU limits this step, so slower kernels lengthen it.
     slower = ask("what_if", run="fixed", kernels=[{"name": "", "factor": 2.0}])
     assert "No GPU operation" in slower

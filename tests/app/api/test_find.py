@@ -27,8 +27,8 @@ def entries(client: TestClient, run: str) -> list[list[str]]:
 def test_an_analysed_run_has_its_findings_and_kernels(client: TestClient, app_data: DataFolder) -> None:
     run = prepared(app_data, RECORDINGS / "gpt_small" / "trace.json.gz")
     runs = [["Run", run.name, f"/verdict?run={run.id}"]]
-    for kept in app_data.derived.glob(f"{run.id}.*.msgpack"):
-        kept.unlink()
+    for remaining in app_data.derived.glob(f"{run.id}.*.msgpack"):
+        remaining.unlink()
     assert entries(client, run.id) == runs  # Analysing the run here would take seconds.
     result = result_of(run, library())
     found = entries(client, run.id)

@@ -128,9 +128,9 @@ def test_a_finding_marks_its_events_and_owns_only_time_lost_there(client: TestCl
     assert len(gaps) > 10 * len(calls)
     beside = next((s, e) for s, e in gaps if not any(s < end and e > start for start, end in calls))
     for (start, _), ours in ((gaps[0], True), (beside, False)):
-        said = client.get(ask.format("slice") + f"source=gaps&id={start - origin}").json()
-        assert (said["finding"] is not None and said["finding"]["rule"] == "garbage-collection") == ours
-        assert (said["to_do"] is None) == (said["finding"] is not None), "a finding knows better than its cause"
+        text = client.get(ask.format("slice") + f"source=gaps&id={start - origin}").json()
+        assert (text["finding"] is not None and text["finding"]["rule"] == "garbage-collection") == ours
+        assert (text["to_do"] is None) == (text["finding"] is not None), "a finding knows better than its cause"
 
 
 def test_a_copy_includes_the_host_work_for_it(client: TestClient, app_data: DataFolder) -> None:
@@ -142,10 +142,10 @@ def test_a_copy_includes_the_host_work_for_it(client: TestClient, app_data: Data
         (start,) = opened.rows(
             "SELECT start_ns FROM gaps WHERE cause = 'host_compute' ORDER BY end_ns - start_ns DESC LIMIT 1"
         )[0]
-    said = client.get(
+    text = client.get(
         f"/api/v1/runs/{run.id}/timeline/slice?recording={recording}&device=0&source=gaps&id={start - origin}"
     ).json()
-    assert said["finding"]["rule"] == "tensors-made-on-cpu"
+    assert text["finding"]["rule"] == "tensors-made-on-cpu"
 
 
 def test_lost_time_links_to_its_end_and_to_the_host_call(client: TestClient, app_data: DataFolder) -> None:
@@ -158,10 +158,10 @@ def test_lost_time_links_to_its_end_and_to_the_host_call(client: TestClient, app
         )
     assert all(any(row[column] is not None for row in gaps) for column in (1, 2, 3))
     for start, *ids in gaps:
-        said = client.get(
+        text = client.get(
             f"/api/v1/runs/{run.id}/timeline/slice?recording={recording}&device=0&source=gaps&id={start - origin}"
         ).json()
-        led = {(link["role"], link["source"], link["id"]) for link in said["links"]}
+        led = {(link["role"], link["source"], link["id"]) for link in text["links"]}
         known = zip(("end", "call", "operator"), ("gpu", "calls", "operators"), ids, strict=True)
         assert led == {one for one in known if one[2] is not None}
 

@@ -29,9 +29,9 @@ def sampled() -> TelemetrySeries:
 
 
 def test_averages_refer_to_the_steady_part_and_the_rest_is_faded() -> None:
-    whole = sampled()
-    steady = series.cut_to(whole, TimelineSpan(6 * SECOND, 9 * SECOND))
-    chart = lanes(whole, "title", "alt", origin_ns=0, dark=False, steady=steady)
+    complete = sampled()
+    steady = series.cut_to(complete, TimelineSpan(6 * SECOND, 9 * SECOND))
+    chart = lanes(complete, "title", "alt", origin_ns=0, dark=False, steady=steady)
     headings = " ".join(note.text for note in chart.figure.layout.annotations)
     assert "<b>80\u00a0%</b>" in headings and "<b>400\u00a0W</b>" in headings
     shades = [shape for shape in chart.figure.layout.shapes if shape.type == "rect"]

@@ -31,8 +31,8 @@ def doctor(folder: DataFolder) -> tuple[int, str]:
 
 
 def test_an_intact_folder_has_no_problem(folder: DataFolder) -> None:
-    code, said = doctor(folder)
-    assert (code, "1 run" in said, "0 problems" in said) == (0, True, True), said
+    code, answer = doctor(folder)
+    assert (code, "1 run" in answer, "0 problems" in answer) == (0, True, True), answer
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_a_damaged_file_is_named_with_what_to_do(folder: DataFolder, place: str,
     content[len(content) // 2] ^= 1
     content[-40:] = bytes(40)
     path.write_bytes(content)
-    code, said = doctor(folder)
-    assert code == 1 and words in said, said
+    code, answer = doctor(folder)
+    assert code == 1 and words in answer, answer
 
 
 @pytest.mark.parametrize(
@@ -55,16 +55,16 @@ def test_a_damaged_file_is_named_with_what_to_do(folder: DataFolder, place: str,
 def test_a_pipe_instead_of_a_file_is_named_without_waiting(folder: DataFolder, place: str) -> None:
     os.mkfifo(folder.root / place)
     assert len(folder.manifests()) == 1
-    code, said = doctor(folder)
-    assert code == 1 and "is a pipe, a device or a broken link" in said and place in said
+    code, answer = doctor(folder)
+    assert code == 1 and "is a pipe, a device or a broken link" in answer and place in answer
 
 
 def test_a_missing_recording_and_an_open_folder_are_named(folder: DataFolder) -> None:
     (path,) = folder.recordings.iterdir()
     path.unlink()
     folder.root.chmod(0o755)
-    code, said = doctor(folder)
-    assert code == 1 and "is missing. Its source is stored" in said and "chmod 700" in said
+    code, answer = doctor(folder)
+    assert code == 1 and "is missing. Its source is stored" in answer and "chmod 700" in answer
 
 
 def test_a_copy_of_the_folder_is_a_backup(folder: DataFolder, tmp_path: Path) -> None:

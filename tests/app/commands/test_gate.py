@@ -85,7 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
             store.comments.append({"id": 1000, "body": body})
             self._answer(store.comments[-1], 201)
         else:
-            mine = next(each for each in store.comments if each["id"] == int(self.path.rpartition("/")[2]))
+            mine = next(item for item in store.comments if item["id"] == int(self.path.rpartition("/")[2]))
             mine["body"] = body
             self._answer(mine)
 
@@ -115,9 +115,9 @@ def github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_GitHub]
 @pytest.fixture
 def traces(tmp_path: Path) -> tuple[str, str, str]:
     """Return recordings of a loop and of one four times as slow, and the options of all commands."""
-    usual = matmul_loop(steps=6).write(tmp_path / "usual.json")
+    typical = matmul_loop(steps=6).write(tmp_path / "usual.json")
     slow = matmul_loop(steps=6, step_us=4000, matmul_us=500).write(tmp_path / "slow.json")
-    return str(usual), str(slow), str(tmp_path / "data")
+    return str(typical), str(slow), str(tmp_path / "data")
 
 
 def gate(*arguments: str) -> Result:
@@ -130,7 +130,7 @@ def _steps(inputs: dict[str, str], workspace: Path) -> list[tuple[str, int]]:
     ``uses`` steps are left out.
     """
     action = yaml.safe_load((ACTION / "action.yml").read_text())
-    known = {name: str(each.get("default", "")) for name, each in action["inputs"].items()} | inputs
+    known = {name: str(item.get("default", "")) for name, item in action["inputs"].items()} | inputs
     outputs: dict[str, str] = {}
 
     def value(match: re.Match[str]) -> str:
@@ -163,16 +163,16 @@ def _steps(inputs: dict[str, str], workspace: Path) -> list[tuple[str, int]]:
 def test_a_baseline_is_stored_and_the_action_fails_a_slower_build_last(
     traces: tuple[str, str, str], tmp_path: Path, github: _GitHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, slow, data = traces
+    typical, slow, data = traces
     place = str(tmp_path / "store")
-    missing = gate(usual, "--baseline", place, "--data", data)
+    missing = gate(typical, "--baseline", place, "--data", data)
     assert missing.exit_code == 2 and "There is no baseline baseline" in missing.output
-    assert gate(usual, "--baseline", place, "--data", data, "--update").exit_code == 0
+    assert gate(typical, "--baseline", place, "--data", data, "--update").exit_code == 0
     passed = gate(
-        usual, "--baseline", f"{place}/baseline.sawtooth", "--fail-on", "gpu_busy_share:-50%", "--data", data, "--json"
+        typical, "--baseline", f"{place}/baseline.sawtooth", "--fail-on", "gpu_busy_share:-50%", "--data", data, "--json"
     )
     assert passed.exit_code == 0 and json.loads(passed.output)["gates"][0]["exit_code"] == 0
-    assert isinstance(gate(usual, "--baseline", place, "--name", "../x", "--data", data).exception, UsageError)
+    assert isinstance(gate(typical, "--baseline", place, "--name", "../x", "--data", data).exception, UsageError)
 
     (tmp_path / "bin").mkdir()
     python = tmp_path / "bin" / "python"  # pip only lists what it would install.
@@ -191,7 +191,7 @@ def test_a_baseline_is_stored_and_the_action_fails_a_slower_build_last(
     assert set(re.findall(r"\w+", described)) == {*get_args(Answer), "no_baseline", "or"}
     summary = (tmp_path / "summary.md").read_text()
     assert "best_step_time_ms:+5%: failed" in summary and "gpu_busy_share:-90%: " in summary and "2.5 % of builds" in summary
-    (mine,) = [each for each in github.comments if "<!-- sawtooth-gate:baseline -->" in each["body"]]
+    (mine,) = [item for item in github.comments if "<!-- sawtooth-gate:baseline -->" in item["body"]]
     assert mine["id"] == 1000 and "best_step_time_ms:+5%: failed" in mine["body"]
 
 
@@ -200,7 +200,7 @@ def test_one_comment_is_replaced_and_a_refused_one_is_not_an_error(github: _GitH
     assert job is not None and job.pull_request == 7
     assert job.comment("<!-- mine -->", "<!-- mine --> first") and job.comment("<!-- mine -->", "<!-- mine --> second")
     assert github.calls == ["POST", "PATCH"]  # The comment was found after 130 others.
-    assert [each["body"] for each in github.comments if "mine" in each["body"]] == ["<!-- mine --> second"]
+    assert [item["body"] for item in github.comments if "mine" in item["body"]] == ["<!-- mine --> second"]
     github.allowed = False
     assert job.comment("<!-- mine -->", "<!-- mine --> third") is False
 

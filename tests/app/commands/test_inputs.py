@@ -71,11 +71,11 @@ def test_one_unreadable_file_does_not_affect_the_others(traces: Path, tmp_path: 
 
 def test_an_unknown_name_is_answered_with_a_similar_one(data: str, tmp_path: Path) -> None:
     for command in (["report", "my frist run"], ["runs", "rename", "my frist run", "x"], ["export", "my frist run"]):
-        said = str(run(*command, "--data", data).exception)
-        assert "Neither a run nor a file is called 'my frist run'. Did you mean my  first run?" in said
-        assert f"sawtooth runs lists the 1 run in {data}." in said
-    said = str(run("report", "anything", "--data", str(tmp_path / "new")).exception)
-    assert "no run in" in said and "sawtooth ingest FILE" in said
+        answer = str(run(*command, "--data", data).exception)
+        assert "Neither a run nor a file is called 'my frist run'. Did you mean my  first run?" in answer
+        assert f"sawtooth runs lists the 1 run in {data}." in answer
+    answer = str(run("report", "anything", "--data", str(tmp_path / "new")).exception)
+    assert "no run in" in answer and "sawtooth ingest FILE" in answer
 
 
 def test_an_error_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

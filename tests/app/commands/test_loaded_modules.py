@@ -73,8 +73,8 @@ def test_a_shell_can_complete_the_commands() -> None:
         "COMP_CWORD": "1",
     }
     code = "import sys; sys.argv = ['sawtooth']; from sawtooth.app.cli import cli; cli(prog_name='sawtooth')"
-    said = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, timeout=60).stdout
-    assert said.split() == ["report"]
+    answer = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, timeout=60).stdout
+    assert answer.split() == ["report"]
 
 
 def test_a_wrong_name_is_reported_before_packages_are_loaded(data: str) -> None:

@@ -27,9 +27,9 @@ def test_two_shares_write_every_summary_once(tmp_path: Path) -> None:
         matmul_loop(steps=3, step_us=800 + i).write(traces / "below" / f"{i}.json")
     (traces / "notes.json").write_text("[]")
     done = [counts(str(traces), "--to", to, "--part", part) for part in ("1/2", "2/2")]
-    assert sum(each["sources"] for each in done) == 4
-    assert sum(each["summarised"] for each in done) == 3
-    assert sum(each["refused"] for each in done) == 1
+    assert sum(item["sources"] for item in done) == 4
+    assert sum(item["summarised"] for item in done) == 3
+    assert sum(item["refused"] for item in done) == 1
     assert counts(str(traces), "--to", to) == {"sources": 4, "before": 4, "summarised": 0, "refused": 0, "failed": 0}
 
 

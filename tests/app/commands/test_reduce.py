@@ -100,11 +100,11 @@ def test_a_job_of_many_ranks_is_one_run_and_ranks_can_be_added(many: Path, tmp_p
 
 def test_a_late_rank_is_named_even_if_its_trace_is_gone(many: Path, tmp_path: Path, app_data: DataFolder) -> None:
     place = gather(many, range(RANKS), tmp_path / "summaries")
-    gone = (many / "traces" / "5.json").rename(tmp_path / "elsewhere.json")
+    removed = (many / "traces" / "5.json").rename(tmp_path / "elsewhere.json")
     try:
         lines = run("reduce", place, "--sources", str(many / "traces"), "--data", str(app_data.root)).splitlines()
     finally:
-        gone.rename(many / "traces" / "5.json")
+        removed.rename(many / "traces" / "5.json")
     assert [line for line in lines if line.startswith("rank 5: ") and "its data loader" in line]
     manifest = app_data.read_manifest(lines[-1])
     assert 5 not in {ref.rank for ref in manifest.traces}
@@ -141,8 +141,8 @@ def test_damaged_summaries_are_reported_and_made_again(tmp_path: Path) -> None:
     path.write_bytes(content)
     doctor = CliRunner().invoke(cli, ["doctor", "--data", str(data)])
     assert doctor.exit_code == 1 and "The summaries" in doctor.output
-    for kept in DataFolder(data).derived.glob("*.msgpack"):
-        kept.unlink()
+    for remaining in DataFolder(data).derived.glob("*.msgpack"):
+        remaining.unlink()
     assert "summaries of this job's ranks are damaged" in run("report", run_id, "--data", str(data), "--format", "json")
     # Rename it as another job's, so that the next job does not overwrite it.
     path.rename(path.with_name(f"{1:016x}.summaries.parquet"))
@@ -165,8 +165,8 @@ def test_a_trace_that_was_overwritten_since_is_refused(tmp_path: Path) -> None:
     folder = DataFolder(data)
     manifest = folder.read_manifest(result.stdout.splitlines()[-1])
     assert {ref.rank for ref in manifest.traces} == {0, 1, 2, 4, 5, 6, 7}
-    kept = {ref.id for ref in manifest.traces}
-    assert {path.name[:16] for path in (*folder.recordings.glob("*.duckdb"), *folder.sources.iterdir())} == kept
+    remaining = {ref.id for ref in manifest.traces}
+    assert {path.name[:16] for path in (*folder.recordings.glob("*.duckdb"), *folder.sources.iterdir())} == remaining
 
 
 @pytest.mark.parametrize("named", [[], ["elsewhere"], ["traces-not"], ["traces/../elsewhere"]])

@@ -54,9 +54,9 @@ def test_a_step_in_the_headline_is_not_repeated(tmp_path: Path, capsys: pytest.C
     about = {"source_name": "marks.jsonl", "kind": "marks"}
     pack_run(tmp_path / "run.sawtooth", {"name": "ended", "notes": "", "facts": {}}, [(tmp_path / "marks.jsonl", about)])
     run.explain(LaunchResult(1, tmp_path / "run.sawtooth"), tmp_path / "data")
-    said = capsys.readouterr().err
-    assert "A step takes 20.0" in said and "the mean of 59 steps" in said
-    assert "Step 20.0" not in said
+    answer = capsys.readouterr().err
+    assert "A step takes 20.0" in answer and "the mean of 59 steps" in answer
+    assert "Step 20.0" not in answer
 
 
 def test_a_bug_is_reported_as_a_sentence(
@@ -72,7 +72,7 @@ def test_without_analysis_packages_the_training_is_still_recorded(
 ) -> None:
     monkeypatch.setitem(sys.modules, "sawtooth.app.jobs.ingest_files", None)
     run.explain(LaunchResult(0, bundle), None)
-    assert f"recorded into {bundle}. " in (said := capsys.readouterr().err) and "is not installed here" in said
+    assert f"recorded into {bundle}. " in (answer := capsys.readouterr().err) and "is not installed here" in answer
 
 
 def test_options_after_the_command_belong_to_the_command(tmp_path: Path) -> None:

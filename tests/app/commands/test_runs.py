@@ -57,8 +57,8 @@ def test_the_list_has_verdicts_and_distinct_names(data: str, traces: Path, monke
     monkeypatch.undo()
     second = run("ingest", str(traces / "below" / "second.json"), "--name", "my  first run", "--data", data).output.split()[-1]
     (first,) = [r["id"] for r in json.loads(run("runs", "--json", "--data", data).stdout) if r["id"] != second]
-    said = run("compare", first, second, "--data", data).output
-    assert f"({first[:6]})" in said and f"({second[:6]})" in said
+    answer = run("compare", first, second, "--data", data).output
+    assert f"({first[:6]})" in answer and f"({second[:6]})" in answer
 
 
 def test_the_list_opens_recordings_only_for_an_analysis_without_its_card(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +92,8 @@ def test_prune_removes_the_oldest_runs_until_the_rest_fits(data: str, traces: Pa
     left = [found["id"] for found in json.loads(run("runs", "--json", "--data", data).stdout)]
     assert oldest not in left and len(left) == 1
     run("runs", "tag", left[0], "kept=1", "--data", data)
-    said = run("runs", "prune", "--max-size", "1KB", "--data", data).output
-    assert "Removed" not in said and said.rstrip().endswith("The remaining runs have tags, so they were not removed.")
+    answer = run("runs", "prune", "--max-size", "1KB", "--data", data).output
+    assert "Removed" not in answer and answer.rstrip().endswith("The remaining runs have tags, so they were not removed.")
 
 
 def test_prune_counts_shared_files_once(data: str) -> None:
@@ -111,10 +111,10 @@ def test_prune_counts_shared_files_once(data: str) -> None:
     # 50 + 30 MB and 2 MB of the trace
     assert "Removed" not in run("runs", "prune", "--max-size", "90MB", "--data", data).output
     for further in (["--dry-run"], []):
-        said = run("runs", "prune", "--max-size", "60MB", "--data", data, *further).output.replace("\u00a0", " ")
-        assert manifest.id in said and "alone" not in said, further  # Without the oldest, the rest fits.
-        assert "take 50.0 MB; the limit is 60.0 MB." in said, further
-        assert not further or re.search(r"Would remove .*, 3[12]\.\d MB\.", said)
+        answer = run("runs", "prune", "--max-size", "60MB", "--data", data, *further).output.replace("\u00a0", " ")
+        assert manifest.id in answer and "alone" not in answer, further  # Without the oldest, the rest fits.
+        assert "take 50.0 MB; the limit is 60.0 MB." in answer, further
+        assert not further or re.search(r"Would remove .*, 3[12]\.\d MB\.", answer)
     assert not folder.summaries_file(summaries).exists() and folder.recording_file(shared).exists()
 
 

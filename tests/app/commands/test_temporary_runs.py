@@ -68,8 +68,8 @@ def test_the_cached_report_repeats_what_was_left_out(tmp_path: Path, trace: Path
 def test_a_damaged_cached_report_is_made_again(tmp_path: Path, trace: Path, reads: list[int]) -> None:
     folder = tmp_path / "data"
     first = report(trace, data=folder)
-    kept = next((folder / temporary_runs.CACHE_FOLDER).iterdir())
-    for manifest in (kept / "runs").iterdir():
+    remaining = next((folder / temporary_runs.CACHE_FOLDER).iterdir())
+    for manifest in (remaining / "runs").iterdir():
         manifest.write_bytes(b"{}")
     assert report(trace, data=folder) == first
     assert len(reads) == 2
@@ -79,8 +79,8 @@ def test_the_oldest_used_folders_are_removed_first(tmp_path: Path, monkeypatch: 
     folder = tmp_path / "data"
     for k, name in enumerate(("old.json", "used.json", "new.json")):
         if name == "new.json":
-            kept = sorted((folder / temporary_runs.CACHE_FOLDER).iterdir(), key=lambda path: path.stat().st_mtime)
-            size = sum(file.stat().st_size for file in kept[0].rglob("*") if file.is_file())
+            remaining = sorted((folder / temporary_runs.CACHE_FOLDER).iterdir(), key=lambda path: path.stat().st_mtime)
+            size = sum(file.stat().st_size for file in remaining[0].rglob("*") if file.is_file())
             monkeypatch.setattr(temporary_runs, "MAX_BYTES", int(2.5 * size))
             report(tmp_path / "old.json", data=folder)  # This file is used again, so the other one is older now.
         report(matmul_loop(steps=4 + k).write(tmp_path / name), data=folder)

@@ -60,9 +60,9 @@ def test_long_reading_shows_its_progress_on_a_terminal_and_nowhere_else(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     with inputs.opened([str(traces / "below" / "second.json")], tmp_path / "data") as run:
         assert run.manifest.name == "second"
-    said = capsys.readouterr().err
-    assert bool(re.search(r"\rsecond\.json: .* of .*, [\d,]+ events", said)) == terminal
-    assert terminal or not said
+    answer = capsys.readouterr().err
+    assert bool(re.search(r"\rsecond\.json: .* of .*, [\d,]+ events", answer)) == terminal
+    assert terminal or not answer
 
 
 HOSTILE = "k\x1b]0;own\x07\x1b[2J\u202e\x9b2J"
@@ -91,19 +91,19 @@ def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path: Path) -
     asked += [("audit", HOSTILE), ("compare", HOSTILE, HOSTILE), ("report", str(folder / f"alone{HOSTILE}")), ("doctor",)]
     for arguments in asked:
         result = run(*arguments, "--data", data)
-        said = result.output + (
+        answer = result.output + (
             str(result.exception) if result.exception and not isinstance(result.exception, SystemExit) else ""
         )
         assert not {sign for sign in result.output if unicodedata.category(sign) in ("Cc", "Cf") and sign != "\n"}, arguments
-        assert said
+        assert answer
 
 
 def test_an_error_shows_a_name_without_control_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(sys, "argv", ["sawtooth", "export", f"no{HOSTILE}", "--data", str(tmp_path)])
     with pytest.raises(SystemExit):
         main()
-    said = capsys.readouterr().err
-    assert said.endswith("\n") and said.strip().isprintable()
+    answer = capsys.readouterr().err
+    assert answer.endswith("\n") and answer.strip().isprintable()
 
 
 def test_json_contains_the_same_names_escaped() -> None:

@@ -42,8 +42,8 @@ def test_a_picture_shows_the_samples_up_to_its_window() -> None:
     assert spans(60.0) == spans(0.0) == pytest.approx(recorded)
     assert spans(20.0) == 20.0
     session_of_a_second = session.first_ns + 10**9
-    session.last_ns, whole = session_of_a_second, session.last_ns
+    session.last_ns, complete = session_of_a_second, session.last_ns
     try:
         assert spans(60.0) == MIN_SECONDS
     finally:
-        session.last_ns = whole
+        session.last_ns = complete

@@ -45,18 +45,18 @@ def test_steps_come_from_step_marks(tmp_path: Path) -> None:
     write_ticks(tmp_path / "s", starved(20), writer=writer, at=101)
     session = LiveSessions(tmp_path).get("s")
     assert session is not None and session.step_rate is not None
-    said = live_words.step_rate_sentence(session, session.gpus[0], session.sawtooth(0))
+    answer = live_words.step_rate_sentence(session, session.gpus[0], session.sawtooth(0))
     # 2 TFLOP per step and 110 steps/s: 220 of an H200's 989.4 dense TFLOP/s
     assert (
-        said is not None
-        and said.replace("\u00a0", " ") == "Step 12,340: median 9.00 ms, 95th percentile 9.60 ms, 7,040 samples/s, MFU 22 %."
+        answer is not None
+        and answer.replace("\u00a0", " ") == "Step 12,340: median 9.00 ms, 95th percentile 9.60 ms, 7,040 samples/s, MFU 22 %."
     )
     assert session.step_rate.mfu("NVIDIA H200") == pytest.approx(0.2224, abs=1e-4)
     assert session.step_rate.mfu("an unknown GPU") is None
     write_ticks(tmp_path / "s", starved(200), writer=writer, at=121)
     session.look()
-    said = live_words.step_rate_sentence(session, session.gpus[0], None)
-    assert said is not None and said.endswith("No step has ended for 22.0\u00a0s.")
+    answer = live_words.step_rate_sentence(session, session.gpus[0], None)
+    assert answer is not None and answer.endswith("No step has ended for 22.0\u00a0s.")
     writer.close()
 
 

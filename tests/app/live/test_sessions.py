@@ -118,6 +118,6 @@ def test_a_quantity_that_no_gpu_reports_is_left_out(tmp_path: Path) -> None:
     assert set(gpu.series) == {"util_pct", "power_w"} and gpu.memory_bytes is None
     assert (gpu.latest("util_pct"), gpu.series["power_w"].peak) == (60.0, 300.0)
     assert session.last_ns == START + 61 * STEP
-    said = live_words.sentence(session, gpu, session.sawtooth(0), live=True)
-    assert said.replace("\u00a0", " ") == "GPU 0 is at work 60 % of the last 10.0 s."
+    answer = live_words.sentence(session, gpu, session.sawtooth(0), live=True)
+    assert answer.replace("\u00a0", " ") == "GPU 0 is at work 60 % of the last 10.0 s."
     assert read_session(tmp_path / "p").columns()["util_pct"].tolist() == [60.0]

@@ -52,9 +52,9 @@ def test_half_of_the_lanes_have_half_of_the_bandwidth() -> None:
 
 
 def test_the_rate_of_a_copy_is_shown_with_the_bandwidth_of_its_link() -> None:
-    said = copied(work(2.0, 1.0, moved=63e6), FROM_HOST, H200)  # 63 MB in 2 ms: half of 63 GB/s
+    answer = copied(work(2.0, 1.0, moved=63e6), FROM_HOST, H200)  # 63 MB in 2 ms: half of 63 GB/s
     assert (
-        said
+        answer
         == "These copies move 63.0\u00a0MB in 2.00\u00a0ms at 31.5\u00a0GB/s: 50\u00a0% of the 63\u00a0GB/s that PCIe 5 x16 can transfer in one direction."
     )
     pageable = copied(work(2.0, 1.0, moved=63e6), "Memcpy HtoD (Pageable -> Device)", H200)
@@ -62,9 +62,9 @@ def test_the_rate_of_a_copy_is_shown_with_the_bandwidth_of_its_link() -> None:
 
 
 def test_tiny_copies_have_no_rate() -> None:
-    said = copied(work(0.02, 0.0, moved=80.0, launches=10), FROM_HOST, H200)
+    answer = copied(work(0.02, 0.0, moved=80.0, launches=10), FROM_HOST, H200)
     assert (
-        said
+        answer
         == "These copies move 80\u00a0B in 20.0\u00a0µs, 8\u00a0B each. Starting such a copy takes longer than moving its bytes over PCIe 5 x16."
     )
     assert copied(work(0.02, None), FROM_HOST, H200) is None  # No bytes recorded.
@@ -72,8 +72,8 @@ def test_tiny_copies_have_no_rate() -> None:
 
 def test_values_outside_the_table_are_reported() -> None:
     unknown: GpuPeaks | None = None
-    said = copied(work(2.0, None, moved=63e6), FROM_HOST, unknown)
-    assert said is not None and said.endswith(
+    answer = copied(work(2.0, None, moved=63e6), FROM_HOST, unknown)
+    assert answer is not None and answer.endswith(
         "at 31.5\u00a0GB/s. The bandwidth of the link between this GPU and its host is not in the hardware table."
     )
 

@@ -111,8 +111,8 @@ def test_a_plan_with_a_much_larger_gain_than_its_first_change_has_a_bar() -> Non
 
     ledger = [("other_compute", None, 67_000_000, 67.0)]
     result = replace(run_of(ledger=ledger), findings=[replace(GAIN, edits=(AsGraph(),))], plan=plan(30.0))
-    whole = advice.plan_bar(result, 64.6)
-    assert whole is not None and whole.name.startswith("both changes: 2.2") and "30.0" in whole.time
-    assert [bar.name for bar in of_run(result, "67 ms", None, plan=whole)] == ["now", "plan"]
+    complete = advice.plan_bar(result, 64.6)
+    assert complete is not None and complete.name.startswith("both changes: 2.2") and "30.0" in complete.time
+    assert [bar.name for bar in of_run(result, "67 ms", None, plan=complete)] == ["now", "plan"]
     assert advice.plan_bar(replace(result, plan=plan(62.0)), 64.6) is None  # The plan gains hardly more than its first change.
     assert advice.plan_bar(replace(result, plan=()), 64.6) is None

@@ -110,9 +110,9 @@ def test_exported_times_are_on_the_clock_of_the_first_rank(tmp_path: Path) -> No
         for ref, offset in zip(run.traces, offsets, strict=True):
             with library.open(ref.id) as recording:
                 stored = recording.rows("SELECT start_ns, dur_ns FROM gpu_ops ORDER BY ALL")
-            mine = [e for e in events if e.get("cat") == "kernel" and of_rank[e["pid"]] == f"rank {ref.rank}"]
+            own = [e for e in events if e.get("cat") == "kernel" and of_rank[e["pid"]] == f"rank {ref.rank}"]
             assert [(s - (offset or 0), d) for s, d in stored] == sorted(
-                (origin + round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in mine
+                (origin + round(e["ts"] * 1000), round(e["dur"] * 1000)) for e in own
             )
     assert min(e["ts"] for e in events if "ts" in e and e["ph"] != "M") >= 0
     assert abs(origin - BASE_NS) < 2_000_000_000
@@ -123,10 +123,10 @@ def test_export_needs_memory_for_few_blocks(tmp_path: Path) -> None:
     source = json.loads(path.read_text())
     source["traceEvents"] *= 400
     path.write_text(json.dumps(source))
-    whole, longest = 0, 0
+    complete, longest = 0, 0
     for piece in merge_traces([RankSource(path, "rank 0", 0)] * 3, 0):
-        whole, longest = whole + len(piece), max(longest, len(piece))
-    assert whole > 6_000_000 and longest < 4_000_000
+        complete, longest = complete + len(piece), max(longest, len(piece))
+    assert complete > 6_000_000 and longest < 4_000_000
 
 
 def test_the_readable_part_of_a_damaged_source_is_exported(tmp_path: Path) -> None:

@@ -79,11 +79,11 @@ def test_the_secret_is_planted_where_it_is_read(result: tuple[RunResult, Library
 
     Recordings keep the original metadata for users who are logged in and query it in SQL.
     """
-    kept = ""
+    remaining = ""
     for ref in result[0].manifest.recordings:
         with result[1].open(ref.id) as recording:
-            kept += str(recording.rows("SELECT host, metadata FROM recording"))
-    assert planted(kept) == [HOST, USER, VARIABLE, KEY, ARGUMENT]
+            remaining += str(recording.rows("SELECT host, metadata FROM recording"))
+    assert planted(remaining) == [HOST, USER, VARIABLE, KEY, ARGUMENT]
 
 
 @pytest.mark.sweep(4)

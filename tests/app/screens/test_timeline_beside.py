@@ -39,7 +39,7 @@ def test_both_runs_are_aligned_at_the_start_of_a_step(two: tuple[str, str], step
     assert b["api"].split("/")[-2] == other
     assert (a["offset"], b["recording"]) == (0, there["recording"])
     assert a["recording"] == alone["recording"]
-    begins = [_counted(each)[step - 1] for each in (_steps(run), b["steps"])]
+    begins = [_counted(item)[step - 1] for item in (_steps(run), b["steps"])]
     assert begins[1] + b["offset"] == begins[0]
     assert all(lane["label"].startswith("A · ") for lane in a["lanes"])
     assert all(lane["label"].startswith("B · ") for lane in b["lanes"])

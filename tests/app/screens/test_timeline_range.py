@@ -17,9 +17,9 @@ from tests.support.telemetry_files import telemetry_file
 
 
 def test_timeline_follows_the_address(loop: str) -> None:
-    whole = opened("timeline", loop)
+    complete = opened("timeline", loop)
     # The whole recording has the Verdict's sentence; a part of it has its own.
-    assert "The GPU works 0.70\u00a0ms of each ≈\u00a01.03\u00a0ms step</h1>" in words_of(whole)
+    assert "The GPU works 0.70\u00a0ms of each ≈\u00a01.03\u00a0ms step</h1>" in words_of(complete)
     # The second step on the device lasts from 1740 to 2740 µs of the trace.
     near = opened("timeline", loop, t0="1.74", t1="2.74")
     assert "The GPU works 70\u00a0% of the 1.00\u00a0ms in view" in words_of(near)

@@ -28,8 +28,10 @@ def test_all_ranks_are_on_one_clock(app_data: DataFolder, tmp_path: Path) -> Non
     heat = data(run)["heat"]
     assert [row["label"].split(" ·")[0] for row in heat] == ["rank 0", "rank 1"]
     assert len(heat[1]["steps"]) == len(heat[0]["steps"]) > 1
-    for mine, others in zip(heat[0]["steps"], heat[1]["steps"], strict=True):
-        assert min(mine[1], others[1]) > max(mine[0], others[0]), "on the picture's clock, a step of both is at one time"
+    for own_rank, others in zip(heat[0]["steps"], heat[1]["steps"], strict=True):
+        assert min(own_rank[1], others[1]) > max(own_rank[0], others[0]), (
+            "on the picture's clock, a step of both is at one time"
+        )
     assert data(run, ranks="false")["heat"] == []
 
 

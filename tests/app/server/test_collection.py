@@ -10,7 +10,7 @@ def test_objects_that_exist_at_the_start_are_not_collected_again() -> None:
     try:
         keep_modules_from_collection()
         later = [object()]
-        visited = {id(each) for each in gc.get_objects()}
+        visited = {id(item) for item in gc.get_objects()}
         assert id(at_the_start) not in visited and id(later) in visited
     finally:
         gc.unfreeze()

@@ -108,10 +108,10 @@ def test_ctrl_c_ends_the_server_with_one_sentence_and_a_start_says_nothing_of_ca
     running = start_server(without_bundled(tmp_path / "data"), command=("-P", "-m", "sawtooth", "serve"))
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(60) == 130
-    said = running.log.read_text()
-    assert said.rstrip().splitlines()[-1] == "Stopped."
-    assert "Aborted" not in said and "Traceback" not in said and "No runtime found" not in said
-    assert "nanobind" not in said
+    answer = running.log.read_text()
+    assert answer.rstrip().splitlines()[-1] == "Stopped."
+    assert "Aborted" not in answer and "Traceback" not in answer and "No runtime found" not in answer
+    assert "nanobind" not in answer
 
 
 def test_a_started_server_limits_slow_clients(tmp_path) -> None:

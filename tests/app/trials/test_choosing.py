@@ -45,7 +45,7 @@ def test_the_largest_certain_gain_comes_first() -> None:
         found("launch-bound", 50.0, predicted_high_ms=99.5),  # The change gains at least 0.5 ms.
         found("garbage-collection", 80.0),  # at least 12 ms: 80 ms · 1.1 = 88 ms
     )
-    assert [each.slug for each in listed] == ["gc-frozen", "gc-every-n-steps", "fused-optimizer", "compile-cuda-graphs"]
+    assert [item.slug for item in listed] == ["gc-frozen", "gc-every-n-steps", "fused-optimizer", "compile-cuda-graphs"]
     assert (
         listed[2].code == "torch.optim.AdamW(…, fused=True)"
         and listed[3].code == 'model = torch.compile(model, mode="reduce-overhead")'
@@ -63,7 +63,7 @@ def test_changes_of_results_need_consent_and_gpu_changes_need_a_gpu() -> None:
 def test_a_prediction_belongs_to_its_change() -> None:
     # The finding about products predicts bf16. TF32 has its own finding and prediction.
     both = chosen(GPU, found("fp32-products", 20.0), found("tf32-off", 40.0), numerics=True)
-    assert {each.slug: each.predicted_ms for each in both} == {"bf16-autocast": 20.0, "tf32": 40.0}
+    assert {item.slug: item.predicted_ms for item in both} == {"bf16-autocast": 20.0, "tf32": 40.0}
     # A finding that advises another collate function predicts nothing about workers.
     facts = UserFacts(loader_cores=4, loader_batch=16, loader_sample_ms=10.0, loader_sample_cpu_ms=10.0, loader_workers=0)
     (workers,) = chosen({"loader": [LOADER]}, found("data-loader-starves-gpu", 60.0), facts=facts)
@@ -109,22 +109,22 @@ def test_changes_that_are_impossible_from_inside_have_a_reason(seen: dict[str, A
 def test_changes_that_the_training_already_has_are_not_tried() -> None:
     seen = {**GPU, "optimizer": [OPTIMIZER | {"fused": True}], "model": [MODEL | {"compiled": True}]}
     listed = chosen(seen, found("optimizer-not-fused", 90.0), found("launch-bound", 50.0))
-    assert [(each.slug, each.by_hand != "") for each in listed] == [("launch-bound", True), ("optimizer-not-fused", True)]
+    assert [(item.slug, item.by_hand != "") for item in listed] == [("launch-bound", True), ("optimizer-not-fused", True)]
 
 
 def test_optimizers_that_update_one_by_one_are_tried_without_a_finding() -> None:
     seen = {"optimizer": [OPTIMIZER | {"foreach": False, "fused": False}], "update": [{"way": "_single_tensor_adamw"}]}
-    assert [each.slug for each in chosen(seen)] == ["fused-optimizer", "foreach-optimizer"]
+    assert [item.slug for item in chosen(seen)] == ["fused-optimizer", "foreach-optimizer"]
     seen = {"optimizer": [OPTIMIZER], "update": [{"way": "_multi_tensor_adamw"}]}
     assert chosen(seen) == []
     # On a GPU, foreach is PyTorch's default.
     fused, *others = chosen(seen, found("optimizer-not-fused", 90.0), found("optimizer-foreach", 95.0))
-    assert fused.slug == "fused-optimizer" and [each.slug for each in others if not each.by_hand] == []
+    assert fused.slug == "fused-optimizer" and [item.slug for item in others if not item.by_hand] == []
 
 
 def test_gradient_views_are_tried_for_ddp_without_them() -> None:
     ddp = {"bucket_mb": 25.0, "views": False, "static": False}
-    assert [each.slug for each in chosen({"ddp": [ddp]})] == ["ddp-gradient-views"]
+    assert [item.slug for item in chosen({"ddp": [ddp]})] == ["ddp-gradient-views"]
     assert chosen({"ddp": [ddp | {"views": True}]}) == []
 
 

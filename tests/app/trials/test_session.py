@@ -203,13 +203,13 @@ def test_a_run_whose_port_is_taken_is_repeated_once(session: TrialSession, monke
 
 def test_a_repeat_of_the_base_run_that_hangs_is_reported(session: TrialSession, monkeypatch: pytest.MonkeyPatch) -> None:
     good = sessions.run
-    said: list[str] = []
+    answer: list[str] = []
     ends = iter(({}, {"ending": "hung", "bundle": None, "why": "The first step did not end within 2 min."}))
     monkeypatch.setattr(sessions, "run", lambda order: replace(good(order), **({} if order.settings.changes else next(ends))))
-    monkeypatch.setattr(session, "_say", said.append)
+    monkeypatch.setattr(session, "_say", answer.append)
     trials = tried(session, FUSED)
     assert trials["fused-optimizer"]["status"] == "kept" and len(session.bases) == 1
-    assert said[2:] == ["3. base 2", sessions.NO_REPEAT.format(why="The first step did not end within 2 min.")]
+    assert answer[2:] == ["3. base 2", sessions.NO_REPEAT.format(why="The first step did not end within 2 min.")]
 
 
 def test_a_command_without_steps_says_so(session: TrialSession) -> None:

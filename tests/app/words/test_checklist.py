@@ -42,14 +42,14 @@ def test_the_headline_counts_the_rows_of_the_table():
     """The headline counted techniques, so it said "1 change" above two rows."""
     at_most = Finding("a", "warning", "a", act("Do it."), "medium", ceiling_ms_per_step=17.6)
     gains = Finding("b", "warning", "b", act("Do that."), "high", predicted_step_ms=50.0, predicted_speedup=2.0)
-    for findings, said in (
+    for findings, answer in (
         ([at_most], "1 change may shorten the step"),
         ([gains, replace(gains, rule="d")], "2 changes would shorten the step"),
         ([gains, at_most], "2 changes: 1 would shorten the step, 1 may"),
     ):
         result = replace(result_of("gpt_reads"), findings=findings, plan=())
         rows = [row for row in words.to_do(result, CHECKED) if not row.is_remark]
-        assert words.effect(result) == said and len(rows) == len(findings)
+        assert words.effect(result) == answer and len(rows) == len(findings)
 
 
 def test_the_audit_lists_the_changes_like_the_verdict():

@@ -168,8 +168,8 @@ def test_the_line_below_a_hidden_loader_has_its_measured_time() -> None:
     timed = replace(
         PAD, title="3 loader workers need 50.4 ms for a batch", explains=Explains(("data_wait",), topics=frozenset({"hidden"}))
     )
-    said = plain(below(replace(run_of(ledger=loss), findings=[timed])) or "")
-    assert said == "3 loader workers need 50.4 ms for a batch. The GPU is busy 65 % of each 50.2 ms step."
+    answer = plain(below(replace(run_of(ledger=loss), findings=[timed])) or "")
+    assert answer == "3 loader workers need 50.4 ms for a batch. The GPU is busy 65 % of each 50.2 ms step."
 
 
 def test_mfu_is_not_shown_if_few_flops_are_known() -> None:

@@ -14,10 +14,10 @@ def at(times: float, step_ms: float, low_ms: float, high_ms: float, rate: float,
 
 
 def test_a_full_gpu_gains_nothing_from_a_larger_batch() -> None:
-    said = larger_batches([{"memory_used_bytes": 13.5e9}, at(2, 310.0, 243.0, 386.0, 1.02)])
-    assert said is not None
-    assert said[0] == "A larger batch fits but hardly helps: this batch keeps the GPU busy"
-    assert said[1] == [
+    answer = larger_batches([{"memory_used_bytes": 13.5e9}, at(2, 310.0, 243.0, 386.0, 1.02)])
+    assert answer is not None
+    assert answer[0] == "A larger batch fits but hardly helps: this batch keeps the GPU busy"
+    assert answer[1] == [
         "2\u00a0× the batch: ≈\u00a0310\u00a0ms (243 to 386\u00a0ms) per step, ≈\u00a01.0\u00a0× the samples per second."
     ]
 
@@ -31,9 +31,9 @@ def test_an_open_interval_means_that_a_larger_batch_may_help() -> None:
 
 
 def test_a_host_limited_step_has_a_range_instead_of_a_number() -> None:
-    said = larger_batches([at(2, 89.3, 44.8, 152.0, 2.0)])  # Another host may need half as long. This one takes 89.3 ms now.
-    assert said is not None
-    assert said[1] == ["2\u00a0× the batch: 89.3 to 152\u00a0ms per step, up to 2.0\u00a0× the samples per second."]
+    answer = larger_batches([at(2, 89.3, 44.8, 152.0, 2.0)])  # Another host may need half as long. This one takes 89.3 ms now.
+    assert answer is not None
+    assert answer[1] == ["2\u00a0× the batch: 89.3 to 152\u00a0ms per step, up to 2.0\u00a0× the samples per second."]
 
 
 def test_without_a_prediction_nothing_is_written() -> None:

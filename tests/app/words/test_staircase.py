@@ -24,9 +24,11 @@ def lines(stairs: Staircase, choice: int, result: RunResult) -> list[str]:
 
 def test_the_headline_has_the_first_change_with_its_own_factor_and_the_line_below_all_changes() -> None:
     result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
-    first, whole, under = lines(stairs, 3, result)
+    first, complete, under = lines(stairs, 3, result)
     assert first == "Use the fused optimizer: 100 → ≈ 50.0 ms 2.0 × (1.8 to 2.2)"
-    assert whole == "Both changes: ≈ 25.0 ms per step, 4.0 × (3.3 to 4.5). The first takes two lines of code."  # b = 3, c = 4
+    assert (
+        complete == "Both changes: ≈ 25.0 ms per step, 4.0 × (3.3 to 4.5). The first takes two lines of code."
+    )  # b = 3, c = 4
     assert under == "Cause: rule-0 costs time."  # The bar shows how long the GPU works.
     assert lines(stairs, 2, result)[:2] == [
         "Use the fused optimizer: 100 → ≈ 25.0 ms 4.0 × (3.3 to 4.5)",
@@ -55,8 +57,8 @@ def test_the_cause_names_every_wait_that_the_first_change_shortens_longest_first
 
 def test_a_change_that_only_prepares_another_one_is_not_the_headline() -> None:
     result, stairs = stairs_of((100.0, 95.0, 105.0), (25.0, 22.0, 30.0))
-    first, whole, _ = lines(stairs, 3, result)
-    assert first.endswith("100 → ≈ 25.0 ms 4.0 × (3.3 to 4.5)") and whole.startswith("First: Use the fused optimizer.")
+    first, complete, _ = lines(stairs, 3, result)
+    assert first.endswith("100 → ≈ 25.0 ms 4.0 × (3.3 to 4.5)") and complete.startswith("First: Use the fused optimizer.")
 
 
 def test_a_wide_interval_does_not_look_certain() -> None:
@@ -139,12 +141,12 @@ def test_waits_with_one_name_have_one_colour() -> None:
     waits = (("idle", "python_host", 6.0), ("idle", "host_sync", 54.0))  # ms, with 40 ms of compute: a step of 100 ms
     computing = ("other_compute", None, 40.0)
     run = run_of(ledger=[(owner, cause, int(ms * 1e6), ms) for owner, cause, ms in (computing, *waits)])
-    _, usual = stairs_of((40.0, 38.0, 50.0))
+    _, typical = stairs_of((40.0, 38.0, 50.0))
     finding = replace(
         stairs_of((40.0, 38.0, 50.0))[0].findings[0], explains=Explains(("python_host", "host_sync"), called="checkpoints")
     )
-    steps = {0: replace(usual.choices[0], parts=(computing, *waits)), 1: replace(usual.choices[1], parts=(computing,))}
-    drawn = staircase.picture(replace(run, findings=[finding]), replace(usual, choices=steps), staircase.CostFacts())
+    steps = {0: replace(typical.choices[0], parts=(computing, *waits)), 1: replace(typical.choices[1], parts=(computing,))}
+    drawn = staircase.picture(replace(run, findings=[finding]), replace(typical, choices=steps), staircase.CostFacts())
     named = [(at, kind["light"]) for at, kind in enumerate(drawn["kinds"]) if kind["label"] == "checkpoints"]
     assert [colour for _, colour in named] == [CAUSES["host_sync"].light]  # The colour is of the longest wait.
     assert [ms for kind, ms, _ in drawn["states"]["0"]["parts"] if kind == named[0][0]] == [60.0]

@@ -31,7 +31,7 @@ def test_a_wait_of_one_step_in_five_is_not_presented_as_each_steps() -> None:
 
 @pytest.mark.parametrize("ms", [[5.0, 6.0], [5.0, 6.0, 7.0], [1.0, 9.0, 9.0], []])
 def test_waits_of_most_steps_or_of_too_few_steps_are_even(ms: list[float]) -> None:
-    assert uneven_waits([("data_wait", each) for each in ms], max(len(ms), 2)) == {}
+    assert uneven_waits([("data_wait", item) for item in ms], max(len(ms), 2)) == {}
 
 
 def test_a_nearly_busy_gpu_has_no_named_wait() -> None:

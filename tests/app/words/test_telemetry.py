@@ -67,8 +67,8 @@ def test_period_and_step_from_different_times_name_their_sources() -> None:
     assert run.lead is not None
     lead = replace(run.lead, best=replace(run.lead.best, reading=Reading(773.0), source="telemetry"))
     tooth = SimpleNamespace(sawtooth=SimpleNamespace(period_s=0.752))
-    apart = words.period_disagreement(replace(lead, telemetry=tooth), 1)  # type: ignore[arg-type]
-    assert apart == ["The step is measured twice: 752\u00a0ms by the period, 773\u00a0ms by kernel time ÷ mean utilization."]
+    separate = words.period_disagreement(replace(lead, telemetry=tooth), 1)  # type: ignore[arg-type]
+    assert separate == ["The step is measured twice: 752\u00a0ms by the period, 773\u00a0ms by kernel time ÷ mean utilization."]
     tooth.sawtooth.period_s = 0.7731  # The same in three figures.
     assert words.period_disagreement(replace(lead, telemetry=tooth), 1) == []  # type: ignore[arg-type]
 

@@ -42,8 +42,8 @@ def test_unexplained_copies_and_idle_time_are_separate() -> None:
 
 def test_an_unexplained_copy_has_general_advice_on_copies() -> None:
     row = {"owner": "exposed_memcpy", "cause": "unattributed", "start": 0, "dur": 700_000, "next_start": None, "evidence": None}
-    said = timeline.gap(row, replace(run_of(ledger=[("other_compute", None, 1_000_000, 1.0)]), findings=[]), 0)
-    assert said["to_do"] == causes.HELPS["exposed_memcpy"], "more records explain no copy that was recorded"
+    answer = timeline.gap(row, replace(run_of(ledger=[("other_compute", None, 1_000_000, 1.0)]), findings=[]), 0)
+    assert answer["to_do"] == causes.HELPS["exposed_memcpy"], "more records explain no copy that was recorded"
 
 
 @pytest.mark.parametrize("phase", ["optimizer", "forward", None])
@@ -57,8 +57,8 @@ def test_python_inside_the_optimizer_gets_no_advice_on_logging(phase: str | None
         "evidence": None,
         "phase": phase,
     }
-    said = timeline.gap(row, replace(run_of(ledger=[("other_compute", None, 1_000_000, 1.0)]), findings=[]), 0)
-    assert ("logging" in said["to_do"]) == (phase != "optimizer")
+    answer = timeline.gap(row, replace(run_of(ledger=[("other_compute", None, 1_000_000, 1.0)]), findings=[]), 0)
+    assert ("logging" in answer["to_do"]) == (phase != "optimizer")
 
 
 def test_without_causes_no_cause_is_named() -> None:

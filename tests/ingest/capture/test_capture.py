@@ -88,9 +88,9 @@ def test_without_a_gpu_missing_telemetry_is_noted(
 
 def test_the_real_sampler_is_started_and_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process = sampler_process.start_sampler(tmp_path / "live")
-    said = sampler_process.stop_sampler(process)
+    answer = sampler_process.stop_sampler(process)
     assert process.returncode is not None
-    assert said is None or "sampl" in said or "driver" in said  # The message on a machine without a GPU.
+    assert answer is None or "sampl" in answer or "driver" in answer  # The message on a machine without a GPU.
 
 
 @pytest.mark.parametrize("steps", [4, 12, 30, 60, 200])

@@ -40,8 +40,8 @@ def test_plain_data_is_read_like_pickle(protocol: int) -> None:
     shared = [PLAIN, PLAIN["texts"]]
     if protocol >= 4:  # Older protocols write sets and bytes by calling a function.
         assert decode(pickle.dumps(shared, protocol)) == shared
-    kept = {key: value for key, value in PLAIN.items() if key not in ("bytes", "nested")}
-    assert decode(pickle.dumps(kept, protocol)) == kept
+    remaining = {key: value for key, value in PLAIN.items() if key not in ("bytes", "nested")}
+    assert decode(pickle.dumps(remaining, protocol)) == remaining
 
 
 def test_pickles_run_no_code(tmp_path: Path) -> None:

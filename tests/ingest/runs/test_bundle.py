@@ -116,7 +116,7 @@ def test_a_loop_that_ended_before_its_first_sample_is_read_without_telemetry(tmp
     empty.write_text('{"meta":{"name":"none","driver":"580"}}\n')
     path = tmp_path / "x.sawtooth"
     run = BundleRun("r", [BundleRecording("", "trace.json.gz", "trace"), BundleRecording("", "telemetry.jsonl", "telemetry")])
-    recordings = [msgspec.structs.replace(each, member=f"sources/000{i}.gz") for i, each in enumerate(run.recordings, 1)]
+    recordings = [msgspec.structs.replace(item, member=f"sources/000{i}.gz") for i, item in enumerate(run.recordings, 1)]
     manifest = msgspec.json.encode(BundleManifest([msgspec.structs.replace(run, recordings=recordings)]))
     packed(
         path,

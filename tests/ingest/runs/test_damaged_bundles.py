@@ -147,8 +147,8 @@ def test_a_false_list_of_members_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("cut", [1, 20, 40, 80])
 def test_a_bundle_without_its_beginning_is_refused_with_a_sentence(tmp_path: Path, cut: int) -> None:
     """By the list of members, a member of such a file begins before the file."""
-    whole = packed(tmp_path / "whole.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"{}")})
+    complete = packed(tmp_path / "whole.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"{}")})
     path = tmp_path / "cut.sawtooth"
-    path.write_bytes(whole.read_bytes()[cut:])
+    path.write_bytes(complete.read_bytes()[cut:])
     with pytest.raises(SourceError, match=r"damaged|made to mislead"), open_bundle(path):
         pass

@@ -38,7 +38,7 @@ def known(tmp_path: Path) -> tuple[DataFolder, Manifest]:
     return folder, owned
 
 
-def bundle(tmp_path: Path, *, telemetry: dict[str, Any] | None = None, other: bytes | None = None, **said: Any) -> Path:
+def bundle(tmp_path: Path, *, telemetry: dict[str, Any] | None = None, other: bytes | None = None, **answer: Any) -> Path:
     """Return a bundle of the known trace with proposals.
 
     ``telemetry`` has the values for the telemetry's clock, and ``other`` is a source that the data folder does not have.
@@ -51,7 +51,7 @@ def bundle(tmp_path: Path, *, telemetry: dict[str, Any] | None = None, other: by
     if other is not None:
         members["sources/0003.gz"] = gzip.compress(other)
         recordings.append({"member": "sources/0003.gz", "source_name": "new.jsonl", "kind": "telemetry"})
-    runs = [{"name": "theirs", "recordings": recordings, **said}]
+    runs = [{"name": "theirs", "recordings": recordings, **answer}]
     return packed(tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(runs=runs), **members})
 
 

@@ -232,10 +232,10 @@ def test_runs_are_exported_and_imported_on_the_command_line(tmp_path: Path) -> N
     a, b, c = (str(tmp_path / name) for name in "abc")
     files = [str(matmul_loop().write(tmp_path / "trace.json")), str(TELEMETRY / "query.csv")]
     run = _run("ingest", *files, "--data", a, "--name", "GPT at /home/alice/x/y").output.split()[-1]
-    whole, cleaned = tmp_path / "w.sawtooth", tmp_path / "c.sawtooth"
-    assert "1 run," in _run("export", run, "-o", str(whole), "--data", a).output
-    assert is_bundle(whole)
-    assert _run("import", str(whole), "--data", b).output.split()[-1] == run
+    complete, cleaned = tmp_path / "w.sawtooth", tmp_path / "c.sawtooth"
+    assert "1 run," in _run("export", run, "-o", str(complete), "--data", a).output
+    assert is_bundle(complete)
+    assert _run("import", str(complete), "--data", b).output.split()[-1] == run
     assert _run("export", run, "-o", str(cleaned), "--redact", "--data", a).exit_code == 0
     imported = _run("import", str(cleaned), "--data", c)
     assert imported.exit_code == 0

@@ -156,9 +156,9 @@ def test_an_unknown_table_is_refused_with_names_to_change(tmp_path: Path) -> Non
     path.write_text("wall clock,auslastung,gpu power draw now\n1790496000,5,300\n1790496001,6,310\n1790496002,6,310\n")
     with pytest.raises(SourceError) as refusal:
         ingested(path, tmp_path)
-    said = str(refusal.value)
-    assert "'wall clock', 'auslastung', 'gpu power draw now'" in said and "to power.draw [W]" in said
-    assert "timestamp" in said and "no samples" not in said
+    answer = str(refusal.value)
+    assert "'wall clock', 'auslastung', 'gpu power draw now'" in answer and "to power.draw [W]" in answer
+    assert "timestamp" in answer and "no samples" not in answer
 
 
 def test_a_column_without_any_value_is_noted(tmp_path: Path) -> None:
@@ -218,9 +218,9 @@ def test_a_table_without_a_header_is_refused_with_suggested_names(tmp_path: Path
     row = "2026/09/27 08:00:0{}.000, 95 %, 10 %, 70000 MiB, 81559 MiB, 61, 652.10 W"
     with pytest.raises(SourceError) as refused:
         read("\n".join(row.format(second) for second in range(5)), tmp_path)
-    said = str(refused.value)
-    assert "has no header" in said and "record without noheader" in said
+    answer = str(refused.value)
+    assert "has no header" in answer and "record without noheader" in answer
     assert (
         "timestamp, utilization.gpu [%], utilization.memory [%], memory.used [MiB], memory.total [MiB], ?, power.draw [W]"
-        in said
+        in answer
     )

@@ -191,8 +191,8 @@ def test_the_name_of_a_run_of_one_rank_has_the_rank(tmp_path, folder, file, of_j
     run = register_run(folder, [ingest_file(put(tmp_path, trace, file), folder)])
     assert run.name == name
     other = {**TRACE, "distributedInfo": {**TRACE["distributedInfo"], "rank": 0}}
-    whole = attach(folder, run.id, [ingest_file(put(tmp_path, other, "rank0.json"), folder)])
-    assert whole.name == name.removesuffix(", rank 1").removesuffix(", rank 3")
+    complete = attach(folder, run.id, [ingest_file(put(tmp_path, other, "rank0.json"), folder)])
+    assert complete.name == name.removesuffix(", rank 1").removesuffix(", rank 3")
 
 
 def test_an_unnamed_run_is_named_after_its_script_and_time(tmp_path, folder):

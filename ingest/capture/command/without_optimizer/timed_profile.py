@@ -25,7 +25,7 @@ from ...in_process.profilers import PROFILERS, cuda_tool
 from ...in_process.set_up import note_set_up
 from ..call_site import line_at
 from ..graphs import GRAPHS
-from ..parts import check_whole
+from ..parts import check_complete
 from ..settings import HookSettings
 
 KIND = "stretch"  # File names begin with this word, the older name of timed profiles.
@@ -197,7 +197,7 @@ class TimedProfile:
         part = self._settings.file(KIND, "part")
         with PROFILERS.as_recorder():
             self._profiler.export_chrome_trace(str(part))
-        check_whole(part)
+        check_complete(part)
         self._note(after_s=start_s - self._load_s, seconds=end_s - start_s)
         part.replace(self._settings.file(KIND, "json"))
         return True

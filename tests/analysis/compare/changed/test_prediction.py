@@ -37,8 +37,8 @@ def promised(rule, ms, *sets):
 def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     a = replace(run_of(best_ms=200.0, source="user"), findings=[promised("loader", 159.0), promised("sync", 180.0)])
     measured = run_of("b" * 16, best_ms=157.0, source="user")
-    kept = replace(measured, findings=[promised("sync", 150.0)])
-    one = compare(side(a), side(kept))
+    remaining = replace(measured, findings=[promised("sync", 150.0)])
+    one = compare(side(a), side(remaining))
     assert (one.prediction.rules, one.prediction.predicted_ms, one.prediction.measured_ms) == (("loader",), 159.0, 157.0)
     assert setup_changes.tested_prediction(one) == "Predicted ≈\u00a0159\u00a0ms, measured 157\u00a0ms by the stopwatch."
     assert not any("Predicted" in sentence for sentence in limits.sentences(one))  # This difference limits nothing.
@@ -77,10 +77,10 @@ def test_advice_visible_in_the_setup_is_tested_despite_other_changes():
     still = replace(b, findings=[promised("loader", 7.0)])  # B's report may still advise more of it
     assert compare(with_loader(a, "in the training process"), with_loader(still, "in worker processes")).prediction is not None
     late = run_of("c" * 16, best_ms=13.0, source="user")  # 13 ÷ 6.5: twice as long
-    said = setup_changes.tested_prediction(
+    answer = setup_changes.tested_prediction(
         compare(with_loader(a, "in the training process"), with_loader(late, "in worker processes"))
     )
-    assert "100\u00a0% longer than predicted" in said
+    assert "100\u00a0% longer than predicted" in answer
 
 
 def test_without_a_profile_of_b_the_known_parts_are_reported():
@@ -91,9 +91,9 @@ def test_without_a_profile_of_b_the_known_parts_are_reported():
         manifest=msgspec.structs.replace(b.manifest, recordings=[RecordingRef("c" * 16, "marks", "marks.jsonl")]),
         not_checked=[NotChecked("loader", "no trace")],
     )
-    said = setup_changes.tested_prediction(compare(side(a), side(marks)))
+    answer = setup_changes.tested_prediction(compare(side(a), side(marks)))
     assert (
-        said
+        answer
         == "B has no profile that shows whether it follows A's first advice (Change it). The predicted step takes ≈\u00a06.50\u00a0ms; B takes 7.30\u00a0ms."
     )
     assert setup_changes.why_none(compare(side(a), side(marks))) is None  # Another sentence already says this.
@@ -121,16 +121,16 @@ def test_a_number_other_than_the_advised_one_does_not_test_the_prediction(tmp_pa
     )
     runs = ((a, 1), (run_of("b" * 16, best_ms=19.5, source="user"), number))
     found = compare(*(replace(side(run), traits=(Trait(key, "Has", f"{count}", amount=count),)) for run, count in runs))
-    said = setup_changes.tested_prediction(found).replace("\u00a0", " ")
+    answer = setup_changes.tested_prediction(found).replace("\u00a0", " ")
     start = "Use 5 of them: predicted ≈ 4.80 ms (4.00 to 6.00 ms), measured 19.5 ms by the stopwatch"
     folder = DataFolder(tmp_path).create()
     prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
     if number == 5:
-        assert found.prediction.is_tested and said.startswith(f"{start}, 306 % longer than predicted.")
+        assert found.prediction.is_tested and answer.startswith(f"{start}, 306 % longer than predicted.")
         assert len(intervals.ratios(found)) == 2 and len(prediction_record.records(folder)) == 1
     else:
         another = f"B uses another number ({number}), so the result does not test the prediction."
-        assert not found.prediction.is_tested and said == f"{start}. {another}"
+        assert not found.prediction.is_tested and answer == f"{start}. {another}"
         assert not any(ratio.predicted for ratio in intervals.ratios(found)) and not prediction_record.records(folder)
 
 
@@ -159,9 +159,9 @@ def test_a_run_with_other_changes_does_not_test_the_prediction(tmp_path):
         found = compare(replace(before, traits=(*before.traits, *dtype[0])), replace(after, traits=(*after.traits, *computed)))
         assert found.prediction.also_changed == also_changed
         assert found.prediction.is_tested == (not also_changed)
-        said = setup_changes.tested_prediction(found)
-        assert "208\u00a0% longer than predicted" in said, "20 ÷ 6.5"
-        assert said.endswith("so the result does not test the prediction.") == bool(also_changed)
+        answer = setup_changes.tested_prediction(found)
+        assert "208\u00a0% longer than predicted" in answer, "20 ÷ 6.5"
+        assert answer.endswith("so the result does not test the prediction.") == bool(also_changed)
         folder = DataFolder(tmp_path / f"{len(also_changed)}{torch_version}").create()
         prediction_record.remember(folder, "a" * 16, "b" * 16, found.prediction)
         assert len(prediction_record.records(folder)) == (0 if also_changed else 1)
@@ -177,13 +177,13 @@ def test_a_missed_prediction_names_the_part_that_differs():
         return replace(run, findings=list(findings))
 
     a = of("a" * 16, 140_000_000, 60_000_000, advised)
-    for wait, kernels, said in (
+    for wait, kernels, answer in (
         (1_000_000, 99_000_000, "67 % longer than predicted. The prediction does not change other compute (60.0 ms → 99.0 ms)."),
         (40_000_000, 60_000_000, "67 % longer than predicted. The difference is in a part that the change affects: data loader (140 ms → 40.0 ms)."),
         (1_000_000, 60_000_000, "Change it: predicted ≈ 60.0 ms (55.0 to 65.0 ms), measured 61.0 ms by the stopwatch."),
     ):  # fmt: skip
         found = compare(with_loader(a, "inline"), with_loader(of("b" * 16, wait, kernels), "in workers"))
-        assert setup_changes.tested_prediction(found).replace("\u00a0", " ").endswith(said)
+        assert setup_changes.tested_prediction(found).replace("\u00a0", " ").endswith(answer)
 
 
 def test_the_ratio_of_a_slower_run_is_how_many_times_as_long_its_step_takes():

@@ -130,8 +130,8 @@ def test_work_without_shapes_does_not_show_rates_or_models():
     found = compare(side(cells, operators=[other]), side(fused, operators=[replace(other, name="mm", shapes="[[8,8]]")]))
     assert found.throughput is None and found.reasons == ()
     assert "5.2\u00a0× as fast" in words.headline(found)
-    said = {change.key: found.metric_word(change) for change in found.metrics}
-    assert {said[key] for key in ("mfu", "achieved_tflops", "flops_per_step")} == {"not_comparable"}
+    answer = {change.key: found.metric_word(change) for change in found.metrics}
+    assert {answer[key] for key in ("mfu", "achieved_tflops", "flops_per_step")} == {"not_comparable"}
     rows = {label: text for label, _, _, text in (*changes.metric_rows(found), *audit.pair_rows(found))}
     assert rows["MFU"].startswith("not comparable")
     known = msgspec.structs.replace(fused.manifest, facts=UserFacts(flops_per_step=2e8))

@@ -45,8 +45,8 @@ def test_hidden_kernels_do_not_show_the_program(hidden: str):
 
 def test_without_shapes_only_runs_of_one_program_are_compared():
     a, b = side(run_of(best_ms=60.0)), side(run_of("b" * 16, best_ms=40.0))
-    apart = compare(replace(a, kernels=TORCH), replace(b, kernels=CUPY))
-    assert (apart.verdict.word, apart.other_model, apart.other_program) == ("inconclusive", True, True)
-    assert "are different programs" in words.headline(apart)
-    assert "→" not in words.headline(apart) and "do not show the effect" in words.below(apart)
+    separate = compare(replace(a, kernels=TORCH), replace(b, kernels=CUPY))
+    assert (separate.verdict.word, separate.other_model, separate.other_program) == ("inconclusive", True, True)
+    assert "are different programs" in words.headline(separate)
+    assert "→" not in words.headline(separate) and "do not show the effect" in words.below(separate)
     assert not compare(replace(a, kernels=TORCH), replace(b, kernels=TORCH)).other_model

@@ -108,9 +108,9 @@ def slow_interval(a, b, resamples):
         for s in runs:
             phi, block, n = lag_one_autocorrelation(s), block_length(s), len(s)
             tau = (1 + phi) / (1 - phi)
-            kept = 1 + 2 * sum((1 - lag / block) * phi**lag for lag in range(1, block))
+            remaining = 1 + 2 * sum((1 - lag / block) * phi**lag for lag in range(1, block))
             counts.append(n / max(block, tau))
-            missed.append(tau / kept / (1 - min(block / n, 0.5)))
+            missed.append(tau / remaining / (1 - min(block / n, 0.5)))
         stretches.append(sum(counts))
         blocks.append(max(block_length(s) for s in runs))
     change = float(np.median(np.concatenate(b)) - np.median(np.concatenate(a)))
@@ -135,9 +135,9 @@ def test_the_interval_equals_a_slow_one(a, b):
 
 def test_resamples_do_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
     a, b = [drawn(30, 1)], [drawn(30, 2)]
-    whole = median_change_interval(a, b, resamples=100)
+    complete = median_change_interval(a, b, resamples=100)
     monkeypatch.setattr(statistics, "RESAMPLED_VALUES_PER_BATCH", 90)  # Three at a time.
-    assert median_change_interval(a, b, resamples=100) == whole
+    assert median_change_interval(a, b, resamples=100) == complete
 
 
 def test_with_one_step_per_side_the_block_is_the_series():

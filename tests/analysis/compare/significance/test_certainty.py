@@ -59,8 +59,8 @@ def of_marks(ms, *, host_bound):
 def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_gpu, by_host):
     """One command ran twice on a shared host: 125 and 173 ms, 125 and 113, 118 and 113 by stopwatch."""
     both = [verdict([of_marks(125.0, host_bound=host)], [of_marks(b_ms, host_bound=host)]) for host in (False, True)]
-    assert [said.word for said in both] == ["slower", "slower"]
-    assert [said.confidence for said in both] == [by_gpu, by_host]
+    assert [text.word for text in both] == ["slower", "slower"]
+    assert [text.confidence for text in both] == [by_gpu, by_host]
     assert both[1].confidence == both[0].confidence or "record both sides again" in both[1].why
     several = [[of_marks(ms + i, host_bound=True) for i in range(4)] for ms in (125.0, 173.0)]
     assert verdict(*several).confidence == "high"  # Several runs show their own variation.

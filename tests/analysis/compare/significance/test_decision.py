@@ -97,7 +97,7 @@ def real_series():
 
     They come from the shared recordings if these are available, else from two short series in this repository.
     """
-    kept = {  # ms; a GPT-2 on an H200 without and with host synchronisation, timed by a stopwatch around torch.cuda.synchronize
+    remaining = {  # ms; a GPT-2 on an H200 without and with host synchronisation, timed by a stopwatch around torch.cuda.synchronize
         "gpt": [28.53, 28.94, 26.80, 28.58, 28.02, 27.92, 28.91, 29.25, 28.73, 28.62, 29.33, 27.97, 27.29, 27.65, 27.18, 27.09],
         "gpt_sync": [33.62, 32.39, 32.07, 33.70, 29.85, 30.70, 31.17, 30.02, 30.00, 30.01, 30.76, 35.77, 32.84, 32.39, 32.04],
     }
@@ -106,7 +106,7 @@ def real_series():
         steps = json.loads(path.read_text()).get("step_s_synced") or []
         if len(steps) >= 12:
             found[path.parent.name] = [1000 * s for s in steps]
-    return sorted({**kept, **found}.items())
+    return sorted({**remaining, **found}.items())
 
 
 @pytest.mark.sweep(3)

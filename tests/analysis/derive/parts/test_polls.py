@@ -69,7 +69,7 @@ def test_a_polling_loop_waits_like_a_synchronization(tmp_path: Path, name: str) 
     finding = polled.findings[0]
     assert finding.rule == "host-waits-for-gpu" and finding.fix.startswith("Poll events of an earlier step")
     assert finding.predicted_step_ms == pytest.approx(waited.findings[0].predicted_step_ms or 0, rel=0.01)
-    assert "launch-bound" not in {each.rule for each in polled.findings}
+    assert "launch-bound" not in {item.rule for item in polled.findings}
 
 
 def test_a_loop_that_sleeps_between_its_polls_waits_too(tmp_path: Path) -> None:

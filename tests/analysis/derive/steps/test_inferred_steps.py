@@ -27,13 +27,13 @@ def host_does(names: list[str]) -> TraceEvents:
     texts = ["cudaLaunchKernel", "kernel", *dict.fromkeys(names)]
     n = len(names)
     begin = np.arange(n, dtype=np.int64) * 10
-    each, none = np.arange(n, dtype=np.int64), np.full(n, -1, np.int64)
+    item, none = np.arange(n, dtype=np.int64), np.full(n, -1, np.int64)
     zero, one = np.zeros(n, np.int32), np.ones(n, np.int32)
     return TraceEvents(
         0,
         texts,
-        GpuOps(np.zeros(n, np.int8), one, zero, one.astype(np.int64), begin + 5, begin + 9, each, each, none, none),
-        Calls(zero, zero, begin + 2, begin + 4, each, each, one),
+        GpuOps(np.zeros(n, np.int8), one, zero, one.astype(np.int64), begin + 5, begin + 9, item, item, none, none),
+        Calls(zero, zero, begin + 2, begin + 4, item, item, one),
         CpuOps(
             np.zeros(n, bool),
             np.array([texts.index(name) for name in names], np.int32),

@@ -135,8 +135,8 @@ def test_recording_slows_a_loader_that_works_in_the_training_process(loader: str
     for k in range(3):
         begin = 2000.0 * k
         trace.op(f"enumerate(DataLoader)#{loader}.__next__", begin, begin + 1000)
-        for each in range(100):
-            trace.op("aten::stack", begin + 10 * each, begin + 10 * each + 5)
+        for item in range(100):
+            trace.op("aten::stack", begin + 10 * item, begin + 10 * item + 5)
         trace.launch((begin + 1010, begin + 1015), (begin + 1020, begin + 1030))
         trace.step(begin, begin + 1100)
     problem, cost = problem_of(trace), recording_cost(trace.events())

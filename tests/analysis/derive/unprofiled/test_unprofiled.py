@@ -54,12 +54,12 @@ def test_the_ledger_has_the_waits_of_every_step() -> None:
     trace = steps_of_one_launch(12)
     events, facts = trace.events(), trace.facts()
     view = host_view(events, facts)
-    whole = build_problem(events, trace.step_table(), facts, view, max_events=None)
+    complete = build_problem(events, trace.step_table(), facts, view, max_events=None)
     found = recorded_waits(events, trace.step_table(), facts, view)
     assert len(found.host) == 24 and len(found.host.wait_op) == 12  # The second call of each step waits for its kernel.
     for name in ("call", "thread", "start", "wait_ptr", "wait_op", "wait_cause"):
-        assert np.array_equal(getattr(found.host, name), getattr(whole.host, name)), name
-    assert np.array_equal(found.ops.op, whole.ops.op)
+        assert np.array_equal(getattr(found.host, name), getattr(complete.host, name)), name
+    assert np.array_equal(found.ops.op, complete.ops.op)
 
 
 def test_a_device_bound_run_stays_as_it_is() -> None:

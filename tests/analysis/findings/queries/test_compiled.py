@@ -75,7 +75,7 @@ def test_host_time_in_graph_breaks_is_scaled_to_the_unprofiled_run(library, run)
     as_replayed = run(20, "json")
     reported = UserFacts(step_time_ms=0.7 * as_replayed.lead.best.ms)
     timed = analyse(msgspec.structs.replace(as_replayed.manifest, facts=reported), library)
-    of_both = [next(f.title for f in each.findings if f.rule == "graph-breaks") for each in (as_replayed, timed)]
+    of_both = [next(f.title for f in item.findings if f.rule == "graph-breaks") for item in (as_replayed, timed)]
     then, now = (float(re.search(r"spends ([\d.]+) ms", title)[1]) for title in of_both)
     assert now == pytest.approx(0.7 * then, rel=0.01)
 
@@ -144,7 +144,7 @@ def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):
     broken += 3 * broken[-1:]
     again = [("recompile_reasons", 0, json.dumps([f"guard {i}"])) for i in range(120) for _ in range(1 + (i == 119))]
     log = tmp_path / "dedicated_log_torch_trace_y.log"
-    log.write_text("".join(entry % each for each in broken + again))
+    log.write_text("".join(entry % item for item in broken + again))
     (run,) = ingest_into_runs(library.folder, [(log, log.name)], name="many").runs
     found = compile_log.load(run, library, None)
     assert (len(found.breaks), len(found.recompiled)) == (compile_log.MAX_PLACES, compile_log.MAX_PLACES)
@@ -155,11 +155,11 @@ def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):
 def test_times_of_breaks_and_between_backward_pieces_sum_to_the_total(run):
     result = run(20, "json", "log")
     found = next(f for f in result.findings if f.rule == "graph-breaks")
-    each, (backward,) = found.evidence[:20], found.evidence[20:]
-    assert all(row["ms_per_step"] > 0 for row in each) and "does not show" in backward["name"]
-    whole = sum(row["ms_per_step"] for row in found.evidence)
-    assert f"spends {whole:.3g} ms of each step there ({100 * whole / result.lead.best.ms:.2g} %)" in found.title
-    assert sum(row["share_of_step"] for row in found.evidence) == pytest.approx(whole / result.lead.best.ms)
+    item, (backward,) = found.evidence[:20], found.evidence[20:]
+    assert all(row["ms_per_step"] > 0 for row in item) and "does not show" in backward["name"]
+    complete = sum(row["ms_per_step"] for row in found.evidence)
+    assert f"spends {complete:.3g} ms of each step there ({100 * complete / result.lead.best.ms:.2g} %)" in found.title
+    assert sum(row["share_of_step"] for row in found.evidence) == pytest.approx(complete / result.lead.best.ms)
 
 
 @pytest.mark.parametrize("lookups", [1, 4])

@@ -122,14 +122,14 @@ UNTIMED = UserFacts(loader_workers=2, loader_cores=16)
 )
 def test_the_suggested_code_sets_enough_workers_or_makes_samples_cheaper(known, step_ms, after):
     run = SimpleNamespace(manifest=SimpleNamespace(facts=known), telemetry=SimpleNamespace(host=None))
-    usual = CodeChange(
+    typical = CodeChange(
         "PyTorch",
         "DataLoader(dataset$seen)",
         "DataLoader(dataset, num_workers=$workers)",
         slot_defaults=(("workers", "12"), ("seen", "")),
     )
     workers = workers_for(SimpleNamespace(run=run, step_ms=300.0), step_ms)
-    (change,) = loader_changes(known, (usual,), workers)
+    (change,) = loader_changes(known, (typical,), workers)
     assert after in change.after
 
 

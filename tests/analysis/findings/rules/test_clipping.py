@@ -65,8 +65,8 @@ def test_the_kernels_that_clip_stay_in_the_prediction() -> None:
     """
     found = finding("norms_read_before_update", "host-waits-for-gpu")
     assert found is not None
-    kept = next(edit for edit in found.edits if isinstance(edit, TimedOps))
-    steps = len(kept.ops) // 2
-    assert sum(kept.dur_ns) == steps * 3 * 12 * 2_000
+    remaining = next(edit for edit in found.edits if isinstance(edit, TimedOps))
+    steps = len(remaining.ops) // 2
+    assert sum(remaining.dur_ns) == steps * 3 * 12 * 2_000
     removed = {op for edit in found.edits if isinstance(edit, WithoutOps) for op in edit.ops}
-    assert not removed & set(kept.ops)
+    assert not removed & set(remaining.ops)

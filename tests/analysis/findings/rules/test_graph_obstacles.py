@@ -16,7 +16,7 @@ SCALE = "aten::_amp_foreach_non_finite_check_and_unscale_"
 
 def test_a_search_for_unused_parameters_comes_before_the_graph() -> None:
     findings = result_of("searches_unused_parameters").findings
-    assert [each.rule for each in findings[:2]] == ["unused-parameter-search", "launch-bound"]
+    assert [element.rule for element in findings[:2]] == ["unused-parameter-search", "launch-bound"]
     search, graph = findings[:2]
     assert search.title.replace("\xa0", " ").endswith("in each step: 150 µs of the host's time")
     assert "unused-parameter-search" in graph.needs_first

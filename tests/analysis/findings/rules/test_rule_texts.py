@@ -48,13 +48,13 @@ def check_complete(found: Finding) -> None:
 
 def messages(rule: Rule, names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the rule's text for each recording, after checking each finding."""
-    said = {}
+    answer = {}
     for name in names:
         found = finding(name, rule.slug)
         assert found is not None, f"{rule.slug} is quiet on {name}"
         check_complete(found)
-        said[name] = {"title": found.title, "fix": found.fix, "severity": found.severity}
-    return said
+        answer[name] = {"title": found.title, "fix": found.fix, "severity": found.severity}
+    return answer
 
 
 def check_quiet(rule: Rule, names: Sequence[str]) -> None:

@@ -46,8 +46,8 @@ def test_the_share_of_work(works: float, state: str, fill: str) -> None:
 @pytest.mark.parametrize(("cause", "state"), [("data_wait", "confirmed"), ("python_host", "corrected")])
 def test_the_source_of_dips_by_the_waits_in_them(cause: str, state: str) -> None:
     dips = replace(run_of(), troughs=Troughs(3, ((cause, 900), ("launch_bound", 100))))
-    said = joined(Trouble("utilization-sawtooth", (0, 1, 2, 3), 8), result=dips, period_s=8.1)
-    (judged,) = [value for title, value in said.items() if "dips every" in title]
+    answer = joined(Trouble("utilization-sawtooth", (0, 1, 2, 3), 8), result=dips, period_s=8.1)
+    (judged,) = [value for title, value in answer.items() if "dips every" in title]
     assert judged[0] == state and "90 % of the lost time in the dips" in judged[1]
 
 
@@ -62,8 +62,8 @@ def test_the_source_of_dips_by_the_findings_of_the_profile() -> None:
 
 @pytest.mark.parametrize(("sm", "state"), [(0.25, "confirmed"), (0.9, "corrected")])
 def test_few_working_sms_by_the_grids_of_the_kernels(sm: float, state: str) -> None:
-    said = joined(Trouble("low-activity", (0, 1, 2, 3), 20), result=run_of(metrics={"sm_efficiency": sm}))
-    (judged,) = [value for title, value in said.items() if "of the SMs while" in title]
+    answer = joined(Trouble("low-activity", (0, 1, 2, 3), 20), result=run_of(metrics={"sm_efficiency": sm}))
+    (judged,) = [value for title, value in answer.items() if "of the SMs while" in title]
     assert judged == (
         state,
         f"According to their grid sizes, the profiled kernels use {100 * sm:.0f} % of the SMs on average over the run's step.",
@@ -79,12 +79,12 @@ def test_growing_memory_by_the_allocations_of_the_profile() -> None:
 
 def test_findings_only_from_telemetry_say_so() -> None:
     own, other = Trouble("thermal-throttling", (0,), 0.5, 300, 900), Trouble("thermal-throttling", (2,), 0.6, 300, 900)
-    said = joined(own, other)
-    assert said["Heat slows GPU 0 to 50 % of its clock"] == (
+    answer = joined(own, other)
+    assert answer["Heat slows GPU 0 to 50 % of its clock"] == (
         "telemetry alone",
         "A profile does not record clocks or the reasons for throttling.",
     )
-    assert said["Heat slows GPU 2 to 60 % of its clock"] == ("telemetry alone", "The profile is of another GPU.")
+    assert answer["Heat slows GPU 2 to 60 % of its clock"] == ("telemetry alone", "The profile is of another GPU.")
 
 
 def test_without_samples_of_the_profiled_gpu_nothing_is_judged() -> None:

@@ -18,7 +18,7 @@ def rank(work_ns: float, quiet: dict[Shape, tuple[float, int]], loud_ns: dict[Sh
 
 
 def work_of(ranks: list[OwnTime]) -> list[float]:
-    return [float(part.ns.mean()) for each in without_communication_slowdown(ranks) for part in each.parts]
+    return [float(part.ns.mean()) for item in without_communication_slowdown(ranks) for part in item.parts]
 
 
 LARGE = rank(2_700, {("gemm", "96"): (150, 10), ("add", "96"): (60, 20)})

@@ -48,6 +48,6 @@ def test_all_ranks_of_a_job_are_not_late_together() -> None:
     """Two ranks that pause in different steps are each named, with their own gain."""
     late = [Late(0, 3.0, 3.0), Late(1, 2.0, 2.0)]
     found = stragglers_of(late, [0, 1], [None, None], lambda some: sum(rank.delays_ms for rank in some))
-    assert [(each.ranks, each.gain_ms) for each in found] == [((0,), 3.0), ((1,), 2.0)]
+    assert [(item.ranks, item.gain_ms) for item in found] == [((0,), 3.0), ((1,), 2.0)]
     found = stragglers_of(late, [0, 1, 2], [None, None, None], lambda some: sum(rank.delays_ms for rank in some))
-    assert [each.kind for each in found] == ["set", "rank", "rank"]
+    assert [item.kind for item in found] == ["set", "rank", "rank"]

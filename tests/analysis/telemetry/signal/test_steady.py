@@ -169,10 +169,10 @@ def test_means_are_weighted_by_time_without_gaps() -> None:
     # 0 s … 1 s at 10 %, a gap of 9 s, then 1 s at 50 %: the gap has the weight of one period, not of nine seconds.
     times = START_NS + np.array([0, 250, 500, 750, 1000, 10_000, 10_250, 10_500, 10_750, 11_000], np.int64) * 1_000_000
     values = np.array([10.0] * 5 + [50.0] * 5)
-    whole = SteadyPart(int(times[0]) - 1, int(times[-1]))
+    complete = SteadyPart(int(times[0]) - 1, int(times[-1]))
     assert weights_ns(times).tolist() == [250_000_000] * 10
-    assert weighted_mean(times, values, whole) == 30
-    assert weighted_mean(np.repeat(times, 3), np.repeat(values, 3), whole) == 30  # Samples given twice change nothing.
+    assert weighted_mean(times, values, complete) == 30
+    assert weighted_mean(np.repeat(times, 3), np.repeat(values, 3), complete) == 30  # Samples given twice change nothing.
     # Slow samples weigh more: 1 s at 0, then 3 s at 100.
     slow = START_NS + np.array([0, 1, 4], np.int64) * 10**9
     assert weighted_mean(slow, np.array([0.0, 0.0, 100.0]), SteadyPart(int(slow[0]), int(slow[-1]))) == 75
@@ -180,9 +180,9 @@ def test_means_are_weighted_by_time_without_gaps() -> None:
 
 def test_samples_under_the_profiler_are_left_out() -> None:
     times, values = series((10, 50), (5, 100), (10, 50))
-    whole = SteadyPart(int(times[0]) - 1, int(times[-1]))
+    complete = SteadyPart(int(times[0]) - 1, int(times[-1]))
     window = (int(times[100]) - 50_000_000, int(times[149]) + 1)
-    assert weighted_mean(times, values, whole, [window]) == 50
+    assert weighted_mean(times, values, complete, [window]) == 50
 
 
 def test_profile_affects_preparation_and_writing() -> None:

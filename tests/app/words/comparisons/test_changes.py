@@ -46,9 +46,9 @@ def test_rows_based_on_the_step_agree_with_the_headline():
         measured = MeasuredSteps((best,) * 3, best, "telemetry", (name,), low_ms=best - 6, high_ms=best + 6)
         sides.append(replace(side(run), measured=(measured,)))
     found = compare(*sides)
-    said = {row[0]: row[3] for row in changes.metric_rows(found)}
+    answer = {row[0]: row[3] for row in changes.metric_rows(found)}
     assert words.headline(found).startswith("Cannot tell whether ")
-    assert [said[label] for label in ("Step time", "MFU")] == ["cannot tell"] * 2
+    assert [answer[label] for label in ("Step time", "MFU")] == ["cannot tell"] * 2
     assert {changes.label(c.key): found.metric_word(c) for c in found.metrics if c.change}["Kernels per step"] == "changed"
     marked = {row[0]: row[3] for row in changes.changed_rows(found)[0]}
     assert not {row.what for row in changes.changed_rows(found, {"mfu"})[0]} ^ (set(marked) - {"MFU"})
@@ -107,8 +107,8 @@ def test_less_than_a_percent_is_neither_better_nor_worse():
         for n, ms, used in (("a", 30.0, 0.7000), ("b", 20.0, 0.7003))
     )
     found = compare(a, b)
-    said = {change.key: found.metric_word(change) for change in found.metrics}
-    assert (said["best_step_time_ms"], said["mfu"], said["nvml_gpu_util_mean"]) == (
+    answer = {change.key: found.metric_word(change) for change in found.metrics}
+    assert (answer["best_step_time_ms"], answer["mfu"], answer["nvml_gpu_util_mean"]) == (
         "better",
         "not_measurable",
         "not_measurable",
@@ -235,8 +235,8 @@ def test_advice_repeated_by_another_finding_of_b_is_still_open():
     a = run_of("a" * 16, best_ms=30.0, source="user", findings=("starves",))
     b = run_of("b" * 16, best_ms=20.0, source="user")
     other = replace(finding_of("hidden"), predicted_step_ms=15.0, predicted_speedup=1.3)
-    said = [setup_changes.rows(compare(side(a), side(replace(b, findings=found))))[0].b for found in ([], [other])]
-    assert other.claims == "gain" and said == ["no longer needed", "still advised"]
+    answer = [setup_changes.rows(compare(side(a), side(replace(b, findings=found))))[0].b for found in ([], [other])]
+    assert other.claims == "gain" and answer == ["no longer needed", "still advised"]
 
 
 def test_a_loss_gone_from_the_profile_may_remain_in_a_longer_run():

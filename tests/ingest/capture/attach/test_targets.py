@@ -43,7 +43,7 @@ class Proc:
             (process_folder / "fd" / "4").symlink_to("/dev/nvidia0")
 
     def trainings(self, pid: int) -> list[int]:
-        return [each.pid for each in find_trainings(pid, user=USER, proc=self.folder)]
+        return [item.pid for item in find_trainings(pid, user=USER, proc=self.folder)]
 
 
 @pytest.fixture

@@ -50,11 +50,11 @@ def test_a_loop_that_begins_in_a_forked_process_is_marked_there(tmp_path: Path, 
     for name, value in {"RANK": "1", "WORLD_SIZE": "2"}.items():  # A launcher sets these variables in the forked process.
         monkeypatch.setenv(name, value)
     forked.on_step(1)
-    for each in (parent, forked):
-        each.forget()
-        each.on_step(1)
-        each.on_step(1)
-        each.leave()
+    for item in (parent, forked):
+        item.forget()
+        item.on_step(1)
+        item.on_step(1)
+        item.leave()
     counts = {path.stem: path.read_bytes().count(b'"k": "mark"') for path in tmp_path.glob("marks-*.jsonl")}
     assert counts == {"marks-rank1": 2, f"marks-{os.getpid()}": 1}
 

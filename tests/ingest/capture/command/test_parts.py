@@ -68,9 +68,9 @@ def test_a_full_disk_during_training_is_reported(tmp_path: Path, temporary: Path
     (tmp_path / "train.py").write_text(TRAINING)
     done = launch.run([sys.executable, str(tmp_path / "train.py")], tmp_path / "x.sawtooth", launch.RunOptions(sample=False))
     assert done.exit_code == 3 and capfd.readouterr().out == "trained\n"
-    (sentence,) = [each for each in done.at_end if "Recording stopped" in each]
+    (sentence,) = [item for item in done.at_end if "Recording stopped" in item]
     assert os.strerror(errno.ENOSPC) in sentence
-    assert not any("steady" in each or "Train longer" in each or "No training loop" in each for each in done.missing)
+    assert not any("steady" in item or "Train longer" in item or "No training loop" in item for item in done.missing)
     assert list(temporary.iterdir()) == []
 
 
@@ -154,9 +154,9 @@ def test_a_deleted_temporary_folder_is_reported(tmp_path: Path, temporary: Path,
 
 def test_a_truncated_trace_is_not_complete(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
-    for text, whole in (('{"traceEvents": []}\n', True), ('{"traceEvents": [{"ts": 1', False), ("", False)):
+    for text, complete in (('{"traceEvents": []}\n', True), ('{"traceEvents": [{"ts": 1', False), ("", False)):
         trace.write_text(text)
-        with contextlib.nullcontext() if whole else pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        with contextlib.nullcontext() if complete else pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
             check_complete(trace)
 
 

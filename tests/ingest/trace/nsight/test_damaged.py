@@ -91,10 +91,10 @@ def test_another_database_is_not_an_export(tmp_path, folder):
 @pytest.mark.parametrize(("lost", "says"), [("end", "no column end"), (None, "has no GPU operation")])
 def test_missing_tables_are_named(tmp_path, folder, lost, says):
     made = export.tables()
-    kept = {"StringIds": made["StringIds"]}
+    remaining = {"StringIds": made["StringIds"]}
     if lost:
-        kept[KERNEL] = [{key: value for key, value in row.items() if key != lost} for row in made[KERNEL]]
-    assert says in refusal(tmp_path, folder, kept)[1]
+        remaining[KERNEL] = [{key: value for key, value in row.items() if key != lost} for row in made[KERNEL]]
+    assert says in refusal(tmp_path, folder, remaining)[1]
 
 
 def test_unusable_times_are_reported(tmp_path, folder):
