@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import plotly.graph_objects as go
 
 from sawtooth.analysis.findings.sampled.fleet import Fleet
 from sawtooth.app import format as fmt
-from sawtooth.app.charts.base import Chart, with_layout
+from sawtooth.app.charts.base import Chart, LegendEntry, with_layout
 from sawtooth.app.theme import Colour, colour_of_quantity
 
 IDLE = Colour("0 %", "#DDE3EA", "#2E353D")  # Not the page's colour, which a span without samples has.
 MAX_ROWS = 128  # Rows that are drawn, the worst first: more rows would be too thin to distinguish.
 UNITS = ((172_800.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
+
+
+def without_folder(labels: Sequence[str]) -> list[str]:
+    """Return the labels of GPUs without the folder that all of their files are in."""
+    folders = {label.rpartition("/")[0] for label in labels}
+    return [label.rpartition("/")[2] for label in labels] if len(folders) == 1 else list(labels)
 
 
 def chart(fleet: Fleet, *, dark: bool) -> Chart:
@@ -22,7 +30,8 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
     _, unit_s, unit = next(entry for entry in UNITS if length_s >= entry[0])
     count = len(first_rows[0].cells)
     times = [length_s / unit_s * (cell + 0.5) / count for cell in range(count)]
-    labels = [row.label for row in first_rows]
+    labels = without_folder([row.label for row in first_rows])
+    busy = colour_of_quantity("util_pct").on(dark)
     figure = go.Figure(
         go.Heatmap(
             x=times,
@@ -30,8 +39,8 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
             z=[row.cells for row in first_rows],
             zmin=0,
             zmax=100,
-            colorscale=[[0, IDLE.on(dark)], [1, colour_of_quantity("util_pct").on(dark)]],
-            colorbar={"title": {"text": "%"}, "thickness": 12},
+            colorscale=[[0, IDLE.on(dark)], [1, busy]],
+            showscale=False,
             hovertemplate=f"%{{y}}, %{{x:.3~g}} {unit}<br>%{{z:.0f}} % in use<extra></extra>",
             hoverongaps=False,
         )
@@ -58,6 +67,7 @@ def chart(fleet: Fleet, *, dark: bool) -> Chart:
         title=title,
         alt=f"{title}. " + "; ".join(f"{row.label}: {row.finding.title}" for row in first_rows[:3] if row.finding is not None),
         table=table,
+        legend=(LegendEntry("0\u00a0% in use", IDLE.on(dark)), LegendEntry("100\u00a0% in use", busy)),
         columns={
             "gpu": "GPU",
             "shows": "What the samples show",

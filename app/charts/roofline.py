@@ -140,7 +140,7 @@ def _draw_multiplying(
         # To the left of the ridge, memory is the limit; to the right, arithmetic is.
         _line(figure, [ridge, ridge], [floor, peak], dark, dash="dot")
         if peak == highest:
-            _note(figure, f"ridge {fmt.number(ridge)}", ridge, floor, xanchor="center", yanchor="top")
+            _note(figure, fmt.number(ridge), ridge, floor, xanchor="center", yanchor="top")
     if highest:  # The label is in the middle of the visible slope.
         middle = (max(low * bandwidth / 1e12, floor) * highest) ** 0.5
         _note(figure, f"memory {_rate(bandwidth)}", middle * 1e12 / bandwidth, middle, xanchor="right", yanchor="bottom")
@@ -150,7 +150,7 @@ def _draw_multiplying(
         highest = max(highest, peak)
     across = float(np.log10(low)), float(np.log10(high))
     up = float(np.log10(floor / 2)), float(np.log10(max([highest, *rows["achieved_tflops"]])) + 0.15)
-    figure.update_xaxes(**_log_axis("FLOPs per byte; left of the ridge memory limits", *across))
+    figure.update_xaxes(**_log_axis("FLOPs per byte; left of the dotted line, memory limits", *across))
     figure.update_yaxes(**_log_axis("TFLOP/s", *up))
     _dots(figure, rows, ("intensity", "achieved_tflops"), (across, up), longest=longest, dark=dark)
     return figure

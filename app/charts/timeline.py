@@ -11,8 +11,13 @@ from sawtooth.app.theme import CAUSES, HOST_KINDS, OWNERS, Colour
 
 def kind_label(kind: str | None, names: Mapping[str, str]) -> str:
     """Return a slice's kind in words, for any lane; ``names`` as of ``gap_colours``."""
-    colours: dict[str, Colour] = {**gap_colours(names), **work_colours(), **HOST_KINDS}
-    return colours[kind].label if kind in colours else ""
+    known = colours(names)
+    return known[kind].label if kind in known else ""
+
+
+def colours(names: Mapping[str, str]) -> dict[str, Colour]:
+    """Return the colours of all kinds of slices; ``names`` as of ``gap_colours``."""
+    return {**gap_colours(names), **work_colours(), **HOST_KINDS}
 
 
 def work_colours() -> dict[str, Colour]:

@@ -83,10 +83,11 @@ def table(
     name: str | None = None,
     *,
     on_row: Callable[[int], None] | None = None,
+    csv: bool = True,
 ) -> None:
     """Show a table with headings for its columns; the CSV (``name``.csv) has the full precision.
 
-    ``on_row`` is called with the position of the selected row.
+    ``on_row`` is called with the position of the selected row. Without ``csv``, the caller offers the CSV.
     """
     shown = frame_[list(columns)] if columns else frame_
     st.dataframe(
@@ -100,7 +101,8 @@ def table(
         on_select="ignore" if on_row is None else partial(_selected, f"{key}-table", on_row),
         selection_mode="single-row",
     )
-    csv_button(frame_, name or key, key)
+    if csv:
+        csv_button(frame_, name or key, key)
 
 
 def _selected(table_key: str, on_row: Callable[[int], None]) -> None:

@@ -184,7 +184,7 @@ def _link_suffix(column: str, row: Mapping[Hashable, Any]) -> str:
 
 def _finding(use: GroupUse) -> str:
     what = PARALLEL[use.parallelism].capitalize() if use.parallelism is not None else f"In a group of {use.group_size} ranks,"
-    sentence = f"{what} transfers take {fmt.duration_ms(use.transfer_ms)} of a step, {fmt.duration_ms(use.exposed_ms)} of it not overlapped"
+    sentence = f"{what} transfers take {fmt.duration_ms(use.transfer_ms)} of a step without the waits, {fmt.duration_ms(use.exposed_ms)} of it not overlapped"
     large = (use.largest_bytes or 0) >= LARGE_BYTES
     if large and use.bus_gb_s is not None and use.link_gb_s is not None and use.bus_gb_s < SLOW_LINK * use.link_gb_s:
         sentence += f", at {fmt.share(use.bus_gb_s / use.link_gb_s)} of its link"

@@ -62,13 +62,12 @@ def _mfu(rank: RankResult, result: RunResult) -> None:
     metrics = basis.metrics(rank, chosen)
     parts = words.peak_parts(rank, metrics, chosen if chosen in columns_of(rank) else columns_of(rank)[0])
     with head:
-        cards.headline(*words.mfu_headline(metrics, parts, profiled=chosen == "recorded" and basis.differs(rank)))
+        sentence, below = words.mfu_headline(metrics, parts, profiled=chosen == "recorded" and basis.differs(rank))
+        cards.headline(sentence, " ".join(filter(None, (below, words.rates(metrics)))) or None)
         first_change.show(result)
     if doubt := words.mfu_doubt(metrics):
         cards.caution(doubt)
     _what_takes_a_step(rank, parts, chosen, words.clock_of_the_peak(metrics))
-    if line := words.rates(metrics):
-        cards.small(line)
 
 
 def _what_takes_a_step(rank: RankResult, parts: list[charts.PeakPart], column: Column, clock: str) -> None:

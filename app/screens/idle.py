@@ -65,7 +65,10 @@ def main() -> None:
     if meanwhile := words_of_loss.busy_meanwhile(rows):
         cards.small(meanwhile)
     _how_computed(rank)
-    _pieces(rank, {row.key: row.name for row in rows if row.owner not in ("", OUTSIDE_PROFILE)}, {row.helps for row in rows})
+    names = {row.key: row.name for row in rows}
+    listed = words_of_loss.rows(rank, "recorded")  # the waits below are those of the profile
+    causes = {row.key: names.get(row.key, row.name) for row in listed if row.owner not in ("", OUTSIDE_PROFILE)}
+    _pieces(rank, causes, {row.helps for row in rows})
     _phases(rank)
 
 
@@ -76,7 +79,7 @@ def _largest_part(rank: RankResult, rows: list[LostTimeRow]) -> str | None:
 
 
 def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | None) -> None:
-    """Show the changes about the largest named cause, or what helps if there are none."""
+    """Show the changes about the largest named cause; the table below says what helps in general."""
     first = next((row for row in rows if row.owner), None)
     if first is None:
         first_change.show(result)
@@ -88,8 +91,6 @@ def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | No
         if (finding is hidden if outside else first.key in finding.explains.causes)
     ]
     first_change.show_with(about, result)
-    if not about:
-        cards.text(f"What helps: {first.helps}")
 
 
 def _never_waits(rank: RankResult) -> None:
@@ -214,6 +215,7 @@ def _pieces(rank: RankResult, causes: dict[str, str], advice: set[str]) -> None:
             height=panel.TABLE_HEIGHT,
             alt="The longest waits with cause, operator and evidence.",
         )
+    panel.csv_button(rows, "waits")
     chosen = event.selection.rows
     row = rows.iloc[int(chosen[0]) if chosen and chosen[0] < len(rows) else 0]
     with st.container(border=True):
@@ -235,7 +237,6 @@ def _pieces(rank: RankResult, causes: dict[str, str], advice: set[str]) -> None:
             t0=f"{row['t0_ms']:.6f}",
             t1=f"{row['t1_ms']:.6f}",
         )
-    panel.csv_button(rows, "waits")
 
 
 def _on_a_phone(waits: pd.DataFrame) -> None:

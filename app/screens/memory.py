@@ -241,6 +241,8 @@ def _in_use(result: RunResult, unknown: str) -> None:
     _what_to_do(result)
     facts = series.facts(telemetry, MEMORY)
     title = words.use_over_time(facts["p5"], facts["p95"])
+    if title is None:
+        return
     chart = lanes(
         telemetry, title, f"{title}.", origin_ns=telemetry.span.start_ns, dark=frame.is_dark(), quantities=[MEMORY], height=170
     )

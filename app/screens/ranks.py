@@ -61,7 +61,7 @@ def main() -> None:
 def _side_by_side(result: RunResult, communication: Communication, *, in_profile: bool = False) -> None:
     """Show how long each rank computes and waits.
 
-    With ``in_profile``, the title says that it is only about the profiled steps, because the rest of the run differs.
+    With ``in_profile``, the title says whether it is about the profiled steps or about the run, because they differ.
     """
     shown = _ranks_to_draw(result, communication)
     estimated = all(any(row.ms_per_step_unprofiled_est is not None for row in rank.ledger) for rank in shown)
@@ -74,7 +74,7 @@ def _side_by_side(result: RunResult, communication: Communication, *, in_profile
     if communication.job_ranks is not None:
         finding = f"Of the {len(shown)} ranks that are opened here: {finding[0].lower()}{finding[1:]}"
     if in_profile:
-        finding = f"In the profiled steps {finding[0].lower()}{finding[1:]}"
+        finding = rank_panels.on_basis(finding, unprofiled=unprofiled)
     unit = "ms per step, ≈ without the profiler" if unprofiled else f"{words.unit_of(shown[0])}, as profiled"
     panel.show_bars(charts.side_by_side(rows, finding, unit, dark=frame.is_dark()), "ranks")
 

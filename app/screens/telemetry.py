@@ -13,6 +13,7 @@ from sawtooth.analysis.telemetry.diagnosis.device_samples import BUSY
 from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.analysis.telemetry.summary import DeviceTelemetry
 from sawtooth.app import format as fmt
+from sawtooth.app.charts import constant_quantities
 from sawtooth.app.charts import sawtooth as drawing
 from sawtooth.app.charts import telemetry as charts
 from sawtooth.app.charts.base import CONFIG
@@ -86,12 +87,16 @@ def _show_sawtooth_period(result: RunResult, telemetry: TelemetrySeries, summary
         if why:
             cards.text(why)
         return st.container()
+    if not why:
+        panel.show(folded, "one-tooth")
+        cards.small(words.periods_seen(tooth))
+        return st.container()
     picture, numbers = panel.two_columns()
     with picture:
         panel.show(folded, "one-tooth")
     with numbers:
         cards.title("Why it falls")
-        cards.text(" ".join(filter(None, (why, words.periods_seen(tooth)))))
+        cards.text(f"{why} {words.periods_seen(tooth)}")
     return numbers
 
 
@@ -148,11 +153,7 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
         cards.small(_line_below(telemetry))
         return
     if summary is not None and summary.sawtooth.period_s is not None and sentence:
-        steady = telemetry_strip.steady(telemetry, summary)
-        steady_note = (
-            f" · the loop is steady from {telemetry_strip.axis_range(steady, telemetry)}" if steady is not telemetry else ""
-        )
-        cards.headline(sentence, f"{_line_below(telemetry)}{steady_note}")
+        cards.headline(sentence, _line_below(telemetry))  # a note below the chart says where the loop is steady
         return
     column, name = _activity(telemetry)
     # The steady part of the run, as on every other screen: without start, end and profile.
@@ -168,7 +169,7 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
             when = telemetry_strip.axis_range(series.cut_to(steady, trough[0]), telemetry)
             least = f", and is lowest from {when}, at {fmt.in_unit(trough[1], 'percent')}"
         average = f"{name} averages {mean}{over}{least}"
-        under = f"{_line_below(telemetry)} · 5th to 95th percentile {low} to {high}" if low != high else _line_below(telemetry)
+        under = f"{_line_below(telemetry)} · mostly between {low} and {high}" if low != high else _line_below(telemetry)
         if _quantities_of_warning(result, telemetry):
             cards.headline(words.first_line(result), f"{average} · {under}")
         else:
@@ -213,32 +214,30 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
             if st.button("Whole recording", icon=":material/zoom_out_map:", type="tertiary"):
                 st.session_state[key] = None
                 st.rerun(scope="fragment")
-    if summary is not None and summary.steady.why_none:
-        exception = " outside the profile" if summary.profiles else ""
-        cards.small(
-            f"Averages are of the whole recording{exception}, because no part of it is known to be steady: {summary.steady.why_none}."
-        )
     # Without a range, the chart below shows the whole recording.
     strip = _overview(telemetry, view) if view is not None else None
     shown = series.cut_to(telemetry, series.seconds_span(view, origin)) if view else telemetry
-    title = "" if view is None and stretch else _title(shown, view, summary)
+    title = _title(shown, view) if view else ""  # the page's headline is about the whole recording
     column = summary.signal_column if summary is not None else None
-    averages = _averages_of(stretch if view is None else None)
+    averages = _averages_of(stretch, summary) if view is None else ""
+    constants = constant_quantities.constant(telemetry, trouble)
     chart = charts.lanes(
         shown,
         title,
-        f"{title} {averages} {_line_below(telemetry)}.".strip(),
+        " ".join(filter(None, (title, averages, f"{_line_below(telemetry)}."))),
         origin_ns=origin,
         dark=frame.is_dark(),
         sawtooth=summary.sawtooth if summary else None,
         steady=steady if view is None and steady is not telemetry else None,
+        quantities=constant_quantities.drawn(constants),
         trouble=trouble,
         means=summary.means if view is None and summary is not None else None,
     )
     picked = panel.show(chart, f"telemetry-{view}", select="box", name="telemetry")
-    reasons = ", ".join(dict.fromkeys(shown.throttles["reason"]))
-    notes = (averages, charts.window(column, telemetry.interval_s), words.THROTTLED.format(reasons) if reasons else "")
-    cards.small(" ".join(filter(None, notes)))
+    same, width = constant_quantities.in_words(telemetry, constants), charts.window(column, telemetry.interval_s)
+    limited = words.THROTTLED.format(", ".join(reasons)) if (reasons := shown.throttles["reason"].unique().tolist()) else ""
+    if note := " ".join(filter(None, (averages, same, width, limited))):
+        cards.small(note)
     for selection in (strip, picked):
         if selection and selection.box:
             low, high = sorted(selection.box[0]["x"][:2])
@@ -246,11 +245,14 @@ def _lanes(telemetry: TelemetrySeries, run_id: str, summary: DeviceTelemetry | N
             st.rerun(scope="fragment")
 
 
-def _averages_of(stretch: str | None) -> str:
-    """Return what the numbers above the lines are."""
-    if stretch is None:
-        return "Numbers in bold are averages."
-    return f"Numbers in bold are averages from {stretch}, where the loop is steady; the rest is faded."
+def _averages_of(stretch: str | None, summary: DeviceTelemetry | None) -> str:
+    """Return over which time the numbers above the lines are averages; "" for all of the recording."""
+    if stretch is not None:
+        return f"Numbers in bold are averages from {stretch}, where the loop is steady; the rest is faded."
+    if summary is None or not summary.steady.why_none:
+        return ""
+    beside = " outside the profile" if summary.profiles else ""
+    return f"Numbers in bold are averages of the whole recording{beside}, because no part of it is known to be steady."
 
 
 def _overview(telemetry: TelemetrySeries, view: tuple[float, float]) -> Any:
@@ -278,14 +280,11 @@ def _facts(telemetry: TelemetrySeries, column: str, summary: DeviceTelemetry | N
     return {**facts, "mean": summary.means.get(column, facts["mean"])} if facts and summary is not None else facts
 
 
-def _title(shown: TelemetrySeries, view: tuple[float, float] | None, summary: DeviceTelemetry | None) -> str:
+def _title(shown: TelemetrySeries, view: tuple[float, float]) -> str:
     """Return the chart's title with the means of the visible range."""
     column, name = _activity(shown)
-    of = summary if view is None else None
-    facts = _facts(shown, column, of) if column else {}
-    power = _facts(shown, "power_w", of) if shown.has("power_w") else {}
-    outside = of is not None and of.profiles and of.steady.why_none is not None
-    place = f"From {_range(view)}" if view else "Outside the profile" if outside else "Over the whole recording"
+    facts = _facts(shown, column, None) if column else {}
+    power = _facts(shown, "power_w", None) if shown.has("power_w") else {}
     parts = []
     if facts:
         parts.append(
@@ -293,7 +292,7 @@ def _title(shown: TelemetrySeries, view: tuple[float, float] | None, summary: De
         )
     if power:
         parts.append(f"power {fmt.number(power['mean'])}\u00a0W")
-    return f"{place} {' and '.join(parts)}" if parts else f"{place}: no utilization and no power was sampled"
+    return f"From {_range(view)} {' and '.join(parts) or 'neither utilization nor power was sampled'}"
 
 
 main()

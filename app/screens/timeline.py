@@ -16,9 +16,9 @@ from sawtooth.analysis.telemetry.series import TelemetrySeries
 from sawtooth.app import format as fmt
 from sawtooth.app.charts import timeline as drawing
 from sawtooth.app.charts.rankings import distinct_names
-from sawtooth.app.page import cards, current_result, panel
+from sawtooth.app.page import cards, current_result, frame, panel
 from sawtooth.app.page.parts import breakdown, rank_panels, telemetry_strip
-from sawtooth.app.page.timeline import perfetto, second_run, views
+from sawtooth.app.page.timeline import narrow, perfetto, second_run, views
 from sawtooth.app.page.timeline import picture as timeline_picture
 from sawtooth.app.words import headline
 from sawtooth.app.words import timeline as words
@@ -67,7 +67,7 @@ def _view(result: RunResult, rank: RankResult | None, recording_id: str) -> None
         cards.small(second_run.sentence(rank, other))
     signal = telemetry_strip.column_of(telemetry, telemetry_strip.summary_of(result, telemetry)) if telemetry else None
     timeline_picture.show(result, rank, recording_id, telemetry, other, all_ranks_shown=shows_all_ranks, signal=signal)
-    cards.legend(timeline_picture.legend(result, rank))
+    cards.legend(timeline_picture.legend(result, rank, all_ranks_shown=shows_all_ranks))
     if rank is not None and len(rank.steps):
         cards.small(words.HOST_AHEAD)
     _in_view(result, rank, recording_id, view)
@@ -131,7 +131,7 @@ def _overlapping(result: RunResult, rank: RankResult | None, extent: TimelineSpa
 
 
 def _separate_telemetry(result: RunResult, rank: RankResult | None, extent: TimelineSpan) -> None:
-    """Say why the telemetry is not drawn on the timeline, and show its last minute separately."""
+    """Say why the telemetry is not drawn on the timeline, and where it is shown."""
     telemetry = telemetry_strip.telemetry_of(result, rank.device if rank is not None else None)
     if telemetry is None and result.telemetry.host is not None:
         cards.small("Only the host was sampled, no GPU. Its cores, memory and disks are under Telemetry.")
@@ -140,16 +140,14 @@ def _separate_telemetry(result: RunResult, rank: RankResult | None, extent: Time
         cards.small("No telemetry is attached to this run, so utilization, power and clocks are missing here.")
         return
     if not telemetry.clock.known:
-        cards.small(
-            f"The telemetry is not aligned with the trace: {telemetry.clock.reason}. Set its clock under Telemetry. Shown separately:"
-        )
+        cards.small(f"The telemetry is not aligned with the trace: {telemetry.clock.reason}. Set its clock under Telemetry.")
     elif rank is not None and not telemetry.clock.shares(rank.trace.clock):
-        cards.small("The trace has no absolute clock, so telemetry cannot be aligned with it. Shown separately:")
+        cards.small("The trace has no absolute clock, so telemetry cannot be aligned with it.")
     else:
         distance = fmt.duration_ns(max(extent.start_ns - telemetry.span.end_ns, telemetry.span.start_ns - extent.end_ns, 0))
         when = "before" if telemetry.span.end_ns < extent.start_ns else "after"
-        cards.small(f"Telemetry was recorded {distance} {when} the trace, not at the same time. Shown separately:")
-    telemetry_strip.last_minute(result)
+        cards.small(f"Telemetry was recorded {distance} {when} the trace, not at the same time.")
+    frame.link("telemetry", "All telemetry", icon=":material/monitoring:")
 
 
 def _in_view(result: RunResult, rank: RankResult | None, recording_id: str, view: TimelineSpan) -> None:
@@ -234,11 +232,18 @@ def _list(
         other_columns = {column: heading for column, heading in columns.items() if column != "name"}
         columns = {"short": columns["name"], **other_columns}  # The CSV and the timeline have the full name.
         rows = rows.assign(short=distinct_names(rows["name"].astype(str).tolist(), breakdown.NAME_SHOWN))
+    with st.container(key="view_narrow"):
+        cards.narrow_rows(narrow.rows(rows, names or {}), "The longest in view")
     for column in ("kind", "cause"):
         if column in rows:
             rows = rows.assign(**{column: [drawing.kind_label(kind, names or {}) for kind in rows[column]]})
-    panel.table(rows, {c: heading for c, heading in columns.items() if rows[c].notna().any()}, key, on_row=on_row)
-    cards.small(f"Select a row to move the timeline to {'its longest slice in view' if 'at_ms' not in rows else 'it'}.")
+    with st.container(key="view_table", gap="small"):
+        panel.table(
+            rows, {c: heading for c, heading in columns.items() if rows[c].notna().any()}, key, on_row=on_row, csv=False
+        )
+        to = "its longest slice in view" if "at_ms" not in rows else "it"
+        cards.small(f"Select a row to move the timeline to {to}.")
+    panel.csv_button(rows, key)
 
 
 main()

@@ -294,7 +294,7 @@ def in_use(peak_bytes: float, total_bytes: float | None) -> str:
     return f"At most {fmt.memory(peak_bytes)} of {fmt.memory(total_bytes)} of GPU memory is in use: {free_share} stays free."
 
 
-def use_over_time(low_bytes: float, high_bytes: float) -> str:
-    """Return how the memory use changed over the recording: constant, or its range."""
+def use_over_time(low_bytes: float, high_bytes: float) -> str | None:
+    """Return the range of the memory use over the recording; None if it stays the same."""
     low, high = fmt.memory(low_bytes), fmt.memory(high_bytes)
-    return f"The use stays at {high}" if low == high else f"The use lies between {low} and {high}"
+    return None if low == high else f"The use lies between {low} and {high}"

@@ -21,7 +21,11 @@ def show(result: RunResult) -> None:
     if fleet is None:
         return
     panel.show(drawing.chart(fleet, dark=frame.is_dark()), "fleet")
-    cards.table(HEADS, [_cells(row) for row in fleet.rows[:MAX_ROWS]], "The GPUs side by side")
+    first = fleet.rows[:MAX_ROWS]
+    names = drawing.without_folder([row.label for row in first])
+    cells = [(fmt.clean(name, 40), *_cells(row)) for name, row in zip(names, first, strict=True)]
+    known = [place for place in range(len(HEADS)) if any(row[place] not in ("", fmt.MISSING) for row in cells)]
+    cards.table([HEADS[i] for i in known], [[row[i] for i in known] for row in cells], "The GPUs side by side")
     if len(fleet.rows) > MAX_ROWS:
         cards.small(f"{fmt.count(len(fleet.rows) - MAX_ROWS)} more GPUs are in the table of the chart.")
 
@@ -39,7 +43,6 @@ def _cells(row: FleetRow) -> tuple[str, ...]:
 
     memory = sampled.memory_peak_bytes
     return (
-        fmt.clean(row.label, 40),
         fmt.spaced(row.finding.title) if row.finding is not None else "",
         fmt.in_unit(row.in_use_pct, "percent") if row.in_use_pct is not None else fmt.MISSING,
         shown("clock_sm_mhz", "MHz"),

@@ -21,6 +21,7 @@ from sawtooth.app.runs.listing import listed
 from sawtooth.app.words.answer.step import answer_of
 
 RECORD_JOB = "sawtooth run torchrun --nproc-per-node 2 train.py"
+PROFILER_STEP = "ProfilerStep#"  # Before the number of each step that torch.profiler marks.
 MAX_LABELS = 24  # Ranks or steps: the labels of more would overlap.
 JOBS_LINKED = 3  # Runs with several ranks that a page without ranks links to.
 SKEW_SHARE = 0.03  # Share of a profiled step. A smaller lead in lateness is not mentioned.
@@ -56,9 +57,10 @@ def _label(figure: go.Figure, rows: pd.DataFrame, late: Collection[str]) -> None
     if late and len(labels) <= MAX_LABELS:
         marked = [f"<b>late: {label}</b>" if label in late else label for label in labels]
         figure.update_yaxes(tickvals=labels, ticktext=marked)
-    names = [step.rpartition(" ") for step in steps]
+    names = [step.rpartition("#" if step.startswith(PROFILER_STEP) else " ") for step in steps]
     if len(steps) <= MAX_LABELS and len(common := {name for name, _, _ in names}) == 1 and (name := common.pop()):
-        figure.update_xaxes(tickvals=steps, ticktext=[number for _, _, number in names], title={"text": fmt.plain(name)})
+        title = "step" if name == PROFILER_STEP.rstrip("#") else fmt.plain(name)
+        figure.update_xaxes(tickvals=steps, ticktext=[number for _, _, number in names], title={"text": title})
 
 
 def one_gpu(sentence: str, view: str, result: RunResult, rank: RankResult) -> None:
@@ -104,6 +106,11 @@ def late_in_the_profile(result: RunResult, communication: Communication) -> str 
         f"In the profiled steps the others wait for {name}, because the profiler slows its host most. "
         f"Without the profiler they wait for {straggler_name(late, result.ranks)}."
     )
+
+
+def on_basis(finding: str, *, unprofiled: bool) -> str:
+    """Return a sentence about ranks with its basis, for a job whose profile differs from the run."""
+    return f"{'Without the profiler' if unprofiled else 'In the profiled steps'} {finding[0].lower()}{finding[1:]}"
 
 
 def position_of(rank: int, result: RunResult, communication: Communication) -> int | None:

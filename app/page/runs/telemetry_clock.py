@@ -23,7 +23,7 @@ def show(result: RunResult, ref: RecordingRef, telemetry: TelemetrySeries) -> No
     lead, clock, origin = result.lead, result.telemetry.clocks[ref.id], result.telemetry.origins[ref.id]
     if lead is None:
         return
-    with st.expander("The telemetry's clock and the trace's", expanded=not clock.known, icon=":material/schedule:"):
+    with st.expander("Clocks of the telemetry and the trace", expanded=not clock.known, icon=":material/schedule:"):
         cards.text(_known(clock))
         _from_the_signals(result, lead, ref, telemetry, clock)
         if origin.clock == "local" and ref.offset_ns is None:

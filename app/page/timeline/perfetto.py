@@ -40,4 +40,4 @@ def _offer(label: str, url: str, title: str, file: str) -> None:
         css=(_HERE / "perfetto.css").read_text(encoding="utf-8"),
         js=(_HERE / "perfetto.js").read_text(encoding="utf-8"),
     )
-    component(key=f"perfetto-{url}", data={"label": label, "url": url, "title": title, "file": f"{file}.gz"})
+    component(key=f"perfetto-{url}", width="content", data={"label": label, "url": url, "title": title, "file": f"{file}.gz"})

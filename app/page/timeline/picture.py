@@ -16,6 +16,7 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis.knowledge.lost_time import known_by
+from sawtooth.analysis.run.job import LedgerRow
 from sawtooth.analysis.run.model import RankResult, RunResult
 from sawtooth.analysis.tables import timeline
 from sawtooth.analysis.tables.timeline import TimelineSpan
@@ -183,23 +184,29 @@ def _data(
     }
 
 
-def legend(result: RunResult, rank: RankResult | None) -> tuple[LegendEntry, ...]:
+def legend(result: RunResult, rank: RankResult | None, *, all_ranks_shown: bool = False) -> tuple[LegendEntry, ...]:
     """Return the legend for the colours of lost time, GPU streams and the host, each group with a heading.
 
     Lost time and streams are sorted by their share of the steps. Colours with a very small share are left out, because their
-    names appear on hover.
+    names appear on hover. With ``all_ranks_shown``, the colours of the job's other ranks follow those of ``rank``.
     """
     if rank is None:
         return ()
     work, gaps = colours.work_colours(), colours.gap_colours(names_of(result, rank))
-    min_ns = NAMED_FROM * sum(row.ns for row in rank.ledger)
-    shares = sorted((row for row in rank.ledger if row.ns > min_ns), key=lambda row: -row.ns)
+    ranks = [rank, *(each for each in result.ranks if all_ranks_shown and each is not rank)]
+    shares = [row for each in ranks for row in _large(each)]
     # A copy is drawn on its stream, but the time that it owns counts as lost time.
     has_causes = any(row.cause is not None for row in shares)
     lost = [gaps.get(known_by(row.owner, row.cause)) for row in shares if row.cause is not None or not has_causes]
     streams = [work.get(row.owner) for row in shares]
     host = [HOST_KINDS[kind] for kind in HOST_NAMED]
     return (*_entries("Lost time", lost), *_entries("GPU streams", streams), *_entries("Host", host))
+
+
+def _large(rank: RankResult) -> list[LedgerRow]:
+    """Return the rows of a rank's ledger that have a visible share of the steps, largest first."""
+    least = NAMED_FROM * sum(row.ns for row in rank.ledger)
+    return sorted((row for row in rank.ledger if row.ns > least), key=lambda row: -row.ns)
 
 
 def names_of(result: RunResult, rank: RankResult | None) -> Mapping[str, str]:

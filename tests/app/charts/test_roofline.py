@@ -43,7 +43,7 @@ def test_the_memory_roof_is_drawn_and_named_on_both_sides(dark):
     assert slope.y[0] / slope.x[0] == pytest.approx(BANDWIDTH / 1e12)
     notes = [note.text for figure in (chart.figure, moving) for note in figure.layout.annotations]
     assert sum("memory 4.00 TB/s" in note for note in notes) == 2
-    assert "ridge 200" in notes
+    assert "200" in notes  # FLOPs per byte, at the dotted line
 
 
 def test_the_largest_gains_are_rows_with_the_limit_of_the_roof():

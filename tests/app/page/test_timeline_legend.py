@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sawtooth.analysis.run.model import RunResult
@@ -30,5 +32,10 @@ def test_the_legend_names_every_drawn_colour_largest_first(monkeypatch: pytest.M
         "Host", "annotation", "operator", "launch call", "other runtime call", "waits for the GPU",
     ]  # fmt: skip
     assert picture.legend(run_of(ledger=LEDGER), None) == ()
+    other = run_of("b" * 16, ledger=[("idle", "data_wait", 900, 0.9), ("other_compute", None, 900, 0.9)]).lead
+    job = run_of(ledger=LEDGER)
+    both = replace(job, ranks=[*job.ranks, other])
+    assert "data loader" in [entry.label for entry in picture.legend(both, both.lead, all_ranks_shown=True)]
+    assert [entry.label for entry in picture.legend(both, both.lead)] == names
     sliver = [*LEDGER, ("idle", "data_wait", 4, 0.004)]
     assert labels(run_of(ledger=sliver)) == names

@@ -49,10 +49,21 @@ def test_the_change_for_the_largest_cause_comes_before_the_causes(app_data: Data
     assert "Most of it is " in answer
 
 
-def test_without_a_finding_general_advice_comes_before_the_causes(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+def test_general_advice_is_only_next_to_its_cause(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
     text = words_of(page(monkeypatch, loop, (StepPart("exposed_memcpy", None, 0.3, 0.3),)))
-    answer = text[: text.index("The GPU waits for")]
-    assert "What helps: Send fewer bytes" in answer and "Change " not in answer
+    answer, causes = text.split("The GPU waits for", 1)
+    assert "What helps: " not in answer and "Change " not in answer and "Send fewer bytes" in causes
+
+
+def test_waits_of_every_cause_of_the_profile_can_be_chosen(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
+    """The listed waits are those of the profile, where another cause may be the largest."""
+    launches, copies = StepPart("idle", "launch_bound", 0.3, 0.3), StepPart("exposed_memcpy", None, 0.2, 0.2)
+    for module in (verdict, lost_time):
+        monkeypatch.setattr(
+            module, "parts_of", lambda rank, column: (WORK, copies) if column == "unprofiled" else (WORK, launches, copies)
+        )
+    chosen = opened("idle", loop).button_group(key="cause")
+    assert [option.content for option in chosen.proto.options] == ["kernel launches", "copy not overlapped"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +113,7 @@ def test_a_copy_has_its_own_place_waits_and_advice(app_data: DataFolder, tmp_pat
     words = words_of(test)
     (pieces,) = (table.value for table in test.dataframe if "where" in table.value)
     assert set(pieces["label"]) == {"copy not overlapped"}
-    assert "What helps: Send fewer bytes" in words and "Record more" not in words
+    assert "Send fewer bytes" in words and "Record more" not in words
 
 
 def test_a_wait_is_shown_at_the_user_line_without_object_addresses(app_data: DataFolder) -> None:

@@ -18,7 +18,7 @@ from sawtooth.analysis.store.library import Library
 from sawtooth.app.format import duration_ms
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.jobs.whole_job import ingest_job
-from sawtooth.app.page.parts.rank_panels import late_in_the_profile, position_of
+from sawtooth.app.page.parts.rank_panels import late_in_the_profile, on_basis, position_of
 from sawtooth.app.theme import CAUSES
 from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
@@ -218,8 +218,16 @@ def test_a_late_rank_of_two_is_named(app_data: DataFolder, tmp_path: Path) -> No
     assert "In the profile rank 1 takes longest by itself" in text
     assert "the profiler may slow one host more than another" in text
     assert "Rank 0 waits most" in text
+    heat = next(chart for chart in charts(test) if chart["data"][0]["type"] == "heatmap")
+    assert heat["layout"]["xaxis"]["title"]["text"] == "step" and "ProfilerStep" not in str(heat["layout"]["xaxis"]["ticktext"])
     verdict = words_of(opened("verdict", only_run(app_data)))
     assert "Under the profiler, rank 1 is 150\u00a0µs behind the others" in verdict
+
+
+def test_the_bars_of_the_run_are_not_called_profiled() -> None:
+    """The note below the bars says that the profiled steps show the opposite."""
+    assert on_basis("Rank 0 waits for rank 1", unprofiled=True) == "Without the profiler rank 0 waits for rank 1"
+    assert on_basis("Rank 1 waits for rank 0", unprofiled=False) == "In the profiled steps rank 1 waits for rank 0"
 
 
 @pytest.mark.parametrize(("late_ms", "named"), [((2.0, 0.5), "rank 0"), ((0.5, 2.0), None), ((0.9, 0.5), None)])
