@@ -29,7 +29,7 @@ def head(comparison: Comparison, about: str) -> None:
     if shown is not None:
         named = title_words.named_setting(comparison)
         once = setup_changes.explanation(named, comparison) if named is not None else ""
-        cards.answer(shown.pieces, " ".join(filter(None, ("" if words.only_confidence(below) else below, once))))
+        cards.answer(shown.pieces, " ".join(filter(None, (once, "" if words.only_confidence(below) else below))))
     else:
         head, details = split(words.headline(comparison))
         cards.headline(head, f"{details} {below}".strip())

@@ -169,10 +169,10 @@ def below(comparison: Comparison, *, interval: bool = True, reason: bool = True)
         remedy = intervals.remedy(comparison) if withdrawn_by(comparison.a, comparison.b) is None else None
         return " ".join(filter(None, (lacks_gpu_work(comparison), cut_off(comparison) or remedy)))
     confidence, main = how_sure(comparison), main_part(comparison) if reason else None
-    if not interval and confidence.startswith(("High", "Medium")):
-        confidence = f"{confidence.partition(':')[0].rstrip('.')}."
     if confidence == "Low confidence.":
         confidence = f"{confidence} {why_sure(comparison)}"
+    elif not interval and confidence.startswith(("High", "Medium", "Low")):
+        confidence = f"{confidence.partition(':')[0].rstrip('.')}."
     if (remedy := intervals.remedy(comparison)) is not None:
         confidence = f"{remedy} {confidence}"
     lack, kernels = lacks_gpu_work(comparison), behind_compute(comparison) if shown(comparison) else None

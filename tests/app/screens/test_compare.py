@@ -210,7 +210,7 @@ def test_the_first_screen_shows_size_cause_and_confidence(pair):
         "All 200\u00a0µs saved came from tensor-core compute. Kernels, as profiled: matrix products 600\u00a0µs →\u00a0400\u00a0µs per step (the same number, most in "
         in text
     )
-    assert "). Low confidence: a step is " in text
+    assert "). Low confidence." in text  # The interval is in the picture below.
     assert 'aria-label="The GPU waits 30\u00a0% of A&#39;s step and 38\u00a0% of B&#39;s"' in text  # 300 of 1,000 and of 800 µs
     assert text.index("saved came from tensor-core compute") < text.index("The step changed by")
     assert "clip-path:polygon(0.00% 0, 60.00% 0, 40.00% 100%, 0.00% 100%)" in text  # the product, 600 → 400 of 1,000 µs
