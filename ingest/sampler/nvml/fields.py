@@ -53,44 +53,8 @@ def _power_mean(nvml: Any, handle: Any) -> tuple[Value, ...]:
     return (round(nvml.nvmlDeviceGetPowerUsage(handle) / 1000, 3),)
 
 
-def _temperature(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (nvml.nvmlDeviceGetTemperatureV(handle, TEMPERATURE_GPU),)
-
-
-def _old_temperature(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (nvml.nvmlDeviceGetTemperature(handle, TEMPERATURE_GPU),)
-
-
 def _memory_temperature(nvml: Any, handle: Any) -> tuple[Value, ...]:
     return (field_value(nvml, handle, FIELD_MEMORY_TEMP),)
-
-
-def _sm_clock(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (nvml.nvmlDeviceGetClockInfo(handle, CLOCK_SM),)
-
-
-def _memory_clock(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (nvml.nvmlDeviceGetClockInfo(handle, CLOCK_MEM),)
-
-
-def _event_reasons(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),)
-
-
-def _old_event_reasons(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),)
-
-
-def _energy(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000,)
-
-
-def _corrected_errors(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (int(nvml.nvmlDeviceGetTotalEccErrors(handle, CORRECTED, SINCE_LOADED)),)
-
-
-def _uncorrected_errors(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (int(nvml.nvmlDeviceGetTotalEccErrors(handle, UNCORRECTED, SINCE_LOADED)),)
 
 
 def _link(nvml: Any, handle: Any) -> tuple[Value, ...]:
@@ -101,17 +65,11 @@ def _best_link(nvml: Any, handle: Any) -> tuple[Value, ...]:
     return nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle), nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)
 
 
-def _power_limit(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000,)
-
-
-def _highest_clock(nvml: Any, handle: Any) -> tuple[Value, ...]:
-    return (nvml.nvmlDeviceGetMaxClockInfo(handle, CLOCK_SM),)
-
-
 @dataclass(frozen=True)
 class NvmlCall:
     """One NVML call, the columns that it fills, and its period.
+
+    The call returns one integer, which is divided by ``divisor``. If it returns something else, ``read_values`` makes the call.
 
     If several calls fill one column, they are tried in order at the start, and the first call that works is used.
     On an H200 at ten calls per second, utilization, power and memory take 50 to 100 µs each, clocks, reasons and temperature 10 to 20 µs,
@@ -120,31 +78,40 @@ class NvmlCall:
 
     columns: tuple[str, ...]
     call: str
-    read: Callable[[Any, Any], tuple[Value, ...]]
-    period_s: float = 0.0  # 0 means every tick.
+    period_s: float  # 0 means every tick.
     longest_period_s: float = 10.0  # Longest period, even if the call is slow.
-    on_mig: bool = True  # Whether NVML supports the call for a MIG instance.
+    read_values: Callable[[Any, Any], tuple[Value, ...]] | None = None
+    arguments: tuple[int, ...] = ()
+    divisor: int = 1
+    on_mig: bool = False  # Whether NVML supports the call for a MIG instance.
+
+    def read(self, nvml: Any, handle: Any) -> tuple[Value, ...]:
+        """Return the values of the columns."""
+        if self.read_values is not None:
+            return self.read_values(nvml, handle)
+        value = int(getattr(nvml, self.call)(handle, *self.arguments))
+        return (value if self.divisor == 1 else value / self.divisor,)
 
 
 SOURCES = (
-    NvmlCall(("util_pct", "mem_busy_pct"), "nvmlDeviceGetUtilizationRates", _utilization, 0.2, 1.0, on_mig=False),
-    NvmlCall(("mem_used_bytes",), "nvmlDeviceGetMemoryInfo", _memory, 0.5, 5.0),
-    NvmlCall(("power_w",), "NVML_FI_DEV_POWER_INSTANT", _power_instant, 0.5, 1.0, on_mig=False),
-    NvmlCall(("power_w",), "nvmlDeviceGetPowerUsage (a one-second mean)", _power_mean, 0.5, 1.0, on_mig=False),
-    NvmlCall(("temp_c",), "nvmlDeviceGetTemperatureV", _temperature, 1.0, on_mig=False),
-    NvmlCall(("temp_c",), "nvmlDeviceGetTemperature", _old_temperature, 1.0, on_mig=False),
-    NvmlCall(("clock_sm_mhz",), "nvmlDeviceGetClockInfo", _sm_clock, 0.5, 2.0, on_mig=False),
-    NvmlCall(("clock_event_mask",), "nvmlDeviceGetCurrentClocksEventReasons", _event_reasons, 0.5, 2.0, on_mig=False),
-    NvmlCall(("clock_event_mask",), "nvmlDeviceGetCurrentClocksThrottleReasons", _old_event_reasons, 0.5, 2.0, on_mig=False),
-    NvmlCall(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", _memory_clock, 5.0, 30.0, on_mig=False),
-    NvmlCall(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", _memory_temperature, 5.0, 30.0, on_mig=False),
-    NvmlCall(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", _energy, 5.0, 30.0, on_mig=False),
-    NvmlCall(("ecc_corrected_count",), "nvmlDeviceGetTotalEccErrors", _corrected_errors, 10.0, 30.0, on_mig=False),
-    NvmlCall(("ecc_uncorrected_count",), "nvmlDeviceGetTotalEccErrors", _uncorrected_errors, 10.0, 30.0, on_mig=False),
-    NvmlCall(("pcie_gen", "pcie_width"), "nvmlDeviceGetCurrPcieLinkGeneration", _link, 10.0, 30.0, on_mig=False),
-    NvmlCall(("pcie_max_gen", "pcie_max_width"), "nvmlDeviceGetMaxPcieLinkGeneration", _best_link, 30.0, 120.0, on_mig=False),
-    NvmlCall(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit", _power_limit, 30.0, 120.0, on_mig=False),
-    NvmlCall(("clock_sm_max_mhz",), "nvmlDeviceGetMaxClockInfo", _highest_clock, 30.0, 120.0, on_mig=False),
+    NvmlCall(("util_pct", "mem_busy_pct"), "nvmlDeviceGetUtilizationRates", 0.2, 1.0, _utilization),
+    NvmlCall(("mem_used_bytes",), "nvmlDeviceGetMemoryInfo", 0.5, 5.0, _memory, on_mig=True),
+    NvmlCall(("power_w",), "NVML_FI_DEV_POWER_INSTANT", 0.5, 1.0, _power_instant),
+    NvmlCall(("power_w",), "nvmlDeviceGetPowerUsage (a one-second mean)", 0.5, 1.0, _power_mean),
+    NvmlCall(("temp_c",), "nvmlDeviceGetTemperatureV", 1.0, arguments=(TEMPERATURE_GPU,)),
+    NvmlCall(("temp_c",), "nvmlDeviceGetTemperature", 1.0, arguments=(TEMPERATURE_GPU,)),
+    NvmlCall(("clock_sm_mhz",), "nvmlDeviceGetClockInfo", 0.5, 2.0, arguments=(CLOCK_SM,)),
+    NvmlCall(("clock_event_mask",), "nvmlDeviceGetCurrentClocksEventReasons", 0.5, 2.0),
+    NvmlCall(("clock_event_mask",), "nvmlDeviceGetCurrentClocksThrottleReasons", 0.5, 2.0),
+    NvmlCall(("clock_mem_mhz",), "nvmlDeviceGetClockInfo", 5.0, 30.0, arguments=(CLOCK_MEM,)),
+    NvmlCall(("mem_temp_c",), "NVML_FI_DEV_MEMORY_TEMP", 5.0, 30.0, _memory_temperature),
+    NvmlCall(("energy_j",), "nvmlDeviceGetTotalEnergyConsumption", 5.0, 30.0, divisor=1000),
+    NvmlCall(("ecc_corrected_count",), "nvmlDeviceGetTotalEccErrors", 10.0, 30.0, arguments=(CORRECTED, SINCE_LOADED)),
+    NvmlCall(("ecc_uncorrected_count",), "nvmlDeviceGetTotalEccErrors", 10.0, 30.0, arguments=(UNCORRECTED, SINCE_LOADED)),
+    NvmlCall(("pcie_gen", "pcie_width"), "nvmlDeviceGetCurrPcieLinkGeneration", 10.0, 30.0, _link),
+    NvmlCall(("pcie_max_gen", "pcie_max_width"), "nvmlDeviceGetMaxPcieLinkGeneration", 30.0, 120.0, _best_link),
+    NvmlCall(("power_limit_w",), "nvmlDeviceGetEnforcedPowerLimit", 30.0, 120.0, divisor=1000),
+    NvmlCall(("clock_sm_max_mhz",), "nvmlDeviceGetMaxClockInfo", 30.0, 120.0, arguments=(CLOCK_SM,)),
 )
 
 
