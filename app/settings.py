@@ -56,7 +56,7 @@ def settings_from(environment: dict[str, str]) -> Settings:
         mcp=environment.get("SAWTOOTH_MCP", "") not in ("", "0"),
         allowed_hosts=_split(environment.get("SAWTOOTH_ALLOWED_HOSTS")),
         trusted_proxies=_split(environment.get("SAWTOOTH_TRUSTED_PROXIES")),
-        upload_cap_bytes=_gigabytes(environment.get("SAWTOOTH_MAX_UPLOAD_GB"), DEFAULT_UPLOAD_CAP),
+        upload_cap_bytes=_upload_cap(environment.get("SAWTOOTH_MAX_UPLOAD_GB")),
         keep_source=environment.get("SAWTOOTH_NO_KEEP_SOURCE", "") in ("", "0"),
     )
 
@@ -82,9 +82,9 @@ def _split(text: str | None) -> tuple[str, ...]:
     return tuple(part.strip().lower() for part in (text or "").split(",") if part.strip())
 
 
-def _gigabytes(text: str | None, default: int) -> int:
+def _upload_cap(text: str | None) -> int:
     if not text:
-        return default
+        return DEFAULT_UPLOAD_CAP
     try:
         value = float(text)
     except ValueError:

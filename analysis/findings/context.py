@@ -33,6 +33,7 @@ T = TypeVar("T")
 # Rules stop measuring below this share of the step. A smaller cost stays below every threshold in ``policy``, even if other changes
 # make the step five times as short.
 NEGLIGIBLE_SHARE = 0.001
+MAX_LOCATIONS = 10  # At most this many places on the host are evidence of a finding.
 TRITON_MIN_MAJOR = 7  # Compute capability.
 # cuBLAS and cuDNN mark single precision in a kernel's name by an s (volta_sgemm_64x64_nt, volta_scudnn_128x64_…), by the types
 # of all operands, or by "float".
@@ -186,7 +187,7 @@ class RuleContext:
         )
         return plain_rows(frame)
 
-    def host_locations(self, *causes: str, calls: Sequence[int] | None = None, limit: int = 10) -> list[Row]:
+    def host_locations(self, *causes: str, calls: Sequence[int] | None = None) -> list[Row]:
         """Return the places on the host that cause gaps of ``causes`` (and of ``calls``), largest first.
 
         ``place`` is the user's own source line, else the operator, else the call. Further columns: calls_per_step, ms_per_step as
@@ -199,7 +200,7 @@ class RuleContext:
             "frames": list(lines),
             "lines": list(lines.values()),
             "steps": max(len(self.rank.counted), 1),
-            "most": limit,
+            "most": MAX_LOCATIONS,
         }
         rows = plain_rows(self.recording.frame(_PLACES, parameters))
         if not lines:

@@ -88,7 +88,7 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False, detached: bool = 
     profiled = [mark.step for mark in marks if mark.phase == "profile"]
     earlier = [span for span in spans if not profiled or span.step < profiled[0]]
     later = [span for span in spans if profiled and span.step > profiled[-1] + SETTLING_STEPS]
-    first = slow_first_spans([*earlier, *later], REASONS)
+    first = slow_first_spans([*earlier, *later])
     earlier, later = ([span for span in spans if span not in first] for spans in (earlier, later))
     separate_phases = rare_phases([*earlier, *later], RARE_STEPS_CPU if cpu_only else RARE_STEPS)
     earlier, later = (with_first_waits(spans, separate_phases) for spans in (earlier, later))

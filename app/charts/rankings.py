@@ -162,7 +162,7 @@ def middle(name: str, length: int) -> str:
     return f"{start}…{work[0]}…{_last_words(text[work.end() :].lstrip(_BETWEEN), room - len(start))}"
 
 
-def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: str) -> Chart:
+def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool) -> Chart:
     """Draw a histogram; rows have low_us, high_us and launches."""
     edges = rows[["low_us", "high_us"]].astype(float)
     widths = edges["high_us"] - edges["low_us"]
@@ -190,4 +190,4 @@ def histogram(rows: pd.DataFrame, title: str, alt: str, *, dark: bool, method: s
     tick_options = {"dtick": 1} if len(rows) and rows["launches"].max() < MAX_INTEGER_TICKS else {}
     figure.update_yaxes(title={"text": "launches"}, rangemode="tozero", **tick_options)
     columns = {"low_us": "From, µs", "high_us": "To, µs", "launches": "Launches"}
-    return Chart(figure=figure, title=title, alt=alt, table=rows, columns=columns, metrics=(), method=method)
+    return Chart(figure=figure, title=title, alt=alt, table=rows, columns=columns)

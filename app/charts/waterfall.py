@@ -201,7 +201,7 @@ def two_steps(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
     return Chart(figure, title, alt, table, _PARTS, legend=legend)
 
 
-def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], title: str, *, dark: bool) -> Chart:
+def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], *, dark: bool) -> Chart:
     """Draw every counted step of both sides as a dot, in order, with a line at each side's median."""
     unit = time_unit(max([*a, *b], default=0.0))
     figure = go.Figure()
@@ -231,4 +231,5 @@ def step_dots(a: Sequence[float], b: Sequence[float], names: tuple[str, str], ti
         [(side, i + 1, ms) for side, steps in (("A", a), ("B", b)) for i, ms in enumerate(steps)],
         columns=["side", "step", "ms"],
     )
+    title = "Profiled steps in their order"
     return Chart(figure, title, f"{title}.", table, {"side": "Side", "step": "Counted step", "ms": "ms"})

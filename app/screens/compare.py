@@ -227,7 +227,7 @@ def _steps(comparison: Comparison) -> None:
     if sides[0][0] != sides[1][0]:
         frame.link("timeline", "Both on one timeline", icon=":material/stacks:", run=sides[0][0], beside=sides[1][0])
     if a or b:
-        dots = waterfall.step_dots(a, b, words.names(comparison), "Profiled steps in their order", dark=frame.is_dark())
+        dots = waterfall.step_dots(a, b, words.names(comparison), dark=frame.is_dark())
         panel.show(dots, "step-dots")
 
 

@@ -11,7 +11,7 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF
 from sawtooth.analysis.knowledge.lost_time import is_explained, known_by
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RankResult
-from sawtooth.analysis.run.verdict import Column, StepPart, parts_of
+from sawtooth.analysis.run.verdict import Column, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
@@ -62,7 +62,7 @@ def rows(rank: RankResult, column: Column, names: Mapping[str, str] = MappingPro
 
     Small causes are summed in the last row. The list is empty if ``column`` has no lost time. ``names`` are the names that the first change gives to causes.
     """
-    parts = {_key(part): part for part in parts_of(rank, column) if part.lost}
+    parts = {("" if is_explained(part.cause) else part.owner, part.cause): part for part in parts_of(rank, column) if part.lost}
     largest_ms = max((part.ms for part in parts.values()), default=0.0)
     large, small, small_transfer = [], 0.0, 0.0
     for part in parts.values():
@@ -72,10 +72,6 @@ def rows(rank: RankResult, column: Column, names: Mapping[str, str] = MappingPro
             large.append(LostTimeRow(part.owner, part.cause, part.ms, part.transfer_ms, names.get(part.cause or "", "")))
     large.sort(key=lambda row: -row.ms)
     return [*large, LostTimeRow("", None, small, small_transfer)] if small else large
-
-
-def _key(part: StepPart) -> tuple[str, str | None]:
-    return ("" if is_explained(part.cause) else part.owner, part.cause)
 
 
 def hidden_time_finding(findings: Sequence[Finding]) -> Finding | None:

@@ -64,7 +64,7 @@ def find_stragglers(
     idle_ms = max(run_speed.step_ms - max(works_ms), 0.0)
 
     def marked_gain_ms(subset: Sequence[ExcessTime]) -> float:
-        return min(_marked_gain_ms(subset), idle_ms)
+        return min(max((rank.marked_ms for rank in subset), default=0.0), idle_ms)
 
     def gain_ms(subset: Sequence[ExcessTime]) -> float:
         return max(
@@ -230,8 +230,8 @@ def _peers_wait_before_steps(late: ExcessTime) -> bool:
     part = max(late.excess, key=lambda p: late.excess[p])
     if part.cause != UNRECORDED or not part.long:
         return False
-    theirs = float(np.median([peer.pauses_ns(UNRECORDED, started=False) for peer in late.peers]))
-    return theirs - late.own.pauses_ns(UNRECORDED, started=False) >= MIN_HIDDEN_SHARE * late.excess[part]
+    theirs = float(np.median([peer.unrecorded_pauses_ns() for peer in late.peers]))
+    return theirs - late.own.unrecorded_pauses_ns() >= MIN_HIDDEN_SHARE * late.excess[part]
 
 
 def _job_gain_ms(job: JointReplay, recorded: RecordedJob, late: Sequence[ExcessTime], step_ms: float) -> float:
@@ -257,11 +257,6 @@ def _equal_hosts_gain_ms(equal_hosts: JointReplay, late: Sequence[ExcessTime], s
     equal_ms = equal_hosts.step_ms()
     gain_ms = _replayed_gain_ms(equal_hosts, late, equal_ms) * step_ms / equal_ms if equal_ms else 0.0
     return min(gain_ms, sum(rank.own_ms for rank in late))
-
-
-def _marked_gain_ms(late: Sequence[ExcessTime]) -> float:
-    """Return the largest loss, in ms, that step marks show for stalls in the profile."""
-    return max((rank.marked_ms for rank in late), default=0.0)
 
 
 def _replayed_gain_ms(job: JointReplay, late: Sequence[ExcessTime], step_ms: float) -> float:

@@ -94,12 +94,9 @@ class OwnTime:
         """The shapes of all its kernels."""
         return self.quiet.keys() | self.loud.keys()
 
-    def pauses_ns(self, cause: str, *, started: bool) -> float:
-        """Return host time in long gaps of ``cause``, in ns per step.
-
-        With ``started``, only the parts of gaps after the start of a step count, else only the other parts.
-        """
-        of_steps = self.longest_ns.get((cause, started), ())
+    def unrecorded_pauses_ns(self) -> float:
+        """Return host time in long gaps of unknown cause before the start of a step, in ns per step."""
+        of_steps = self.longest_ns.get((UNRECORDED, False), ())
         return sum(float(gaps.sum()) for gaps in of_steps) / max(len(self.steps), 1)
 
     def recurs(self, stall_ns: float) -> bool:

@@ -34,7 +34,7 @@ class SignalPeriod:
     score: float
 
 
-def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> SignalPeriod | None:
+def find_rhythm(times: F64, values: F64, spacing: float) -> SignalPeriod | None:
     """Return the rhythm of the finest scale that shows one; None if no scale does."""
     for scale in SCALES:
         if scale > 1:
@@ -42,7 +42,7 @@ def find_rhythm(times: F64, values: F64, spacing: float, shortest: float) -> Sig
         if len(times) < MIN_SAMPLES:
             return None
         step = spacing * scale
-        fastest = shortest if scale == 1 else 8 * step  # The previous scale covered faster rhythms.
+        fastest = 2 * spacing if scale == 1 else 8 * step  # The previous scale covered faster rhythms.
         rhythm = _at_scale(times, values, step, fastest)
         if rhythm is not None:
             return rhythm

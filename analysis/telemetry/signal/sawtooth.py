@@ -105,7 +105,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
         return Sawtooth(None, f"it stays {range_in_words}", shortest, **span)
     if low > MIN_SHALLOW_RATIO * high:
         return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % and never falls low", shortest, **span)
-    rhythm = find_rhythm(times, values, spacing, 2 * spacing) or _of_bursts(times, values, spacing, bursts)
+    rhythm = find_rhythm(times, values, spacing) or _of_bursts(times, values, spacing, bursts)
     if rhythm is None:
         return Sawtooth(None, "it rises and falls, but not regularly", shortest, **span)
     if rhythm.period < shortest:

@@ -5,11 +5,12 @@ They are warm-up, or steps of a host that fills the GPU's queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from sawtooth.analysis.metrics.pauses import REASONS
 from sawtooth.analysis.metrics.step_time_evidence import HOST_SPEED_FACTOR
 from sawtooth.ingest.loop.step_parts import StepSpan
 
@@ -38,10 +39,10 @@ def without_warm_up(*parts: F64) -> list[F64]:
     return settled if sum(map(len, settled)) >= sum(map(len, parts)) / 2 else list(parts)
 
 
-def slow_first_spans(spans: Sequence[StepSpan], phases: Collection[str]) -> list[StepSpan]:
-    """Return the first span of each of ``phases``, if it takes much longer than all later ones."""
+def slow_first_spans(spans: Sequence[StepSpan]) -> list[StepSpan]:
+    """Return the first span of each phase in REASONS, if it takes much longer than all later ones."""
     first_spans: list[StepSpan] = []
-    for phase in phases:
+    for phase in REASONS:
         of_phase = [span for span in spans if span.phase == phase]
         if len(of_phase) > MIN_LATER_TIMES and of_phase[0].ns > FIRST_TIME_RATIO * max(span.ns for span in of_phase[1:]):
             first_spans.append(of_phase[0])

@@ -67,7 +67,7 @@ def show(row: pd.Series, rank: RankResult, result: RunResult, *, named: bool) ->
         if durations["launches"].sum() < MIN_HISTOGRAM:
             cards.small(f"{spread}.")
             return
-        chart = rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.is_dark(), method="")
+        chart = rankings.histogram(durations, spread, f"Histogram. {spread}.", dark=frame.is_dark())
         if fmt.clean(name) == rankings.short_name(name, TITLE_SHOWN):  # the title has the full name
             panel.show(chart, "kernel-durations")
             return

@@ -89,7 +89,7 @@ def facts(trace: NsightTrace, numbering: DeviceNumbering) -> Facts:
         recording={
             "vendor": "nvidia",
             **{SYSTEM_FACTS[key]: value for key, value in system.items()},
-            "profiler_version": _version(metadata),
+            "profiler_version": " ".join(filter(None, ("Nsight Systems", metadata.get("EXPORT_PRODUCT_VERSION")))),
             "record_shapes": bool(trace.ids["signatures"]),
             **dict.fromkeys(("profile_memory", "with_stack", "with_modules", "with_flops"), False),
             "metadata": json.dumps(metadata),
@@ -111,11 +111,6 @@ def _no_events_error(trace: NsightTrace) -> SourceError:
         "E-NOEV",
         "The Nsight Systems export has no GPU operation, CUDA call or NVTX range. Record with nsys profile --trace=cuda,nvtx.",
     )
-
-
-def _version(metadata: dict[str, str]) -> str:
-    """Return the profiler and, if the export names it, its version."""
-    return " ".join(filter(None, ("Nsight Systems", metadata.get("EXPORT_PRODUCT_VERSION"))))
 
 
 def _base(trace: NsightTrace) -> int | None:

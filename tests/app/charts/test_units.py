@@ -14,5 +14,5 @@ def test_an_axis_beyond_a_second_is_in_seconds(scale: float, unit: str, ends: li
     figure = waterfall.waterfall(bars, ("a", "b"), "title", dark=False, method="").figure
     assert figure.layout.xaxis.title.text == f"{unit} per step"
     assert [bar.x[0] for bar in figure.data][:: len(figure.data) - 1] == ends
-    dots = waterfall.step_dots([20 * scale], [10 * scale], ("a", "b"), "title", dark=False).figure
+    dots = waterfall.step_dots([20 * scale], [10 * scale], ("a", "b"), dark=False).figure
     assert dots.layout.yaxis.title.text == unit and [side.y[0] for side in dots.data] == ends
