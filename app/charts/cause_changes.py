@@ -6,23 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sawtooth.app import format as fmt
+from sawtooth.app.charts.poster_bars import WaterfallStep
 from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.theme import UNKNOWN, colour_of
 
 MAX_BARS = 4  # Causes with a bar of their own. The others are one bar, so that the list stays short.
 MIN_BAR_SHARE = 0.01  # Share of the largest change: a shorter bar is invisible.
-
-
-@dataclass(frozen=True)
-class CauseChange:
-    """A signed bar: its cause, its change in words, and its place and length in CSS."""
-
-    name: str
-    text: str
-    left: str
-    width: str
-    colour: str
-    texture: str
 
 
 @dataclass(frozen=True)
@@ -32,7 +21,7 @@ class CauseChanges:
     ``zero`` is the place of no change in CSS, and ``total`` the change of the step.
     """
 
-    rows: tuple[CauseChange, ...]
+    rows: tuple[WaterfallStep, ...]
     zero: str
     total: str
 
@@ -52,7 +41,7 @@ def cause_changes(bars: Sequence[WaterfallBar], *, dark: bool) -> CauseChanges |
     low, high = (end(0.0, *(ms for _, ms, _ in rows)) for end in (min, max))
     longest_ms = max(sum(bar.ms_a for bar in bars), sum(bar.ms_b for bar in bars))
     drawn = tuple(
-        CauseChange(
+        WaterfallStep(
             name,
             signed_ms(longest_ms, ms),
             f"{(min(ms, 0.0) - low) / (high - low):.2%}",

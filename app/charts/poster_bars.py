@@ -77,7 +77,7 @@ class BarChart:
 
 @dataclass(frozen=True)
 class WaterfallStep:
-    """A bar of the waterfall from A's step to B's: its start and length (CSS), change in words, and fill."""
+    """A bar of a change from A's step to B's: its start and length (CSS), change in words, and fill."""
 
     name: str
     text: str

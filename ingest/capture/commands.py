@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sawtooth.ingest.capture import loader
 from sawtooth.ingest.capture.attach import command as attaching
-from sawtooth.ingest.capture.command import launch, settings
+from sawtooth.ingest.capture.command import launch
 from sawtooth.ingest.capture.command.parts import output_file
 from sawtooth.ingest.capture.packing import name_from_file
 from sawtooth.ingest.capture.process_rank import member_of_job
@@ -38,22 +38,7 @@ def run_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,  # Otherwise an option of the training, such as --n, could match a longer option of this command.
         description="Run a training without changes to its code, and record telemetry, the time of each step and a short profile.",
     )
-    parser.add_argument(
-        "-o", "--output", type=Path, default=None, metavar="FILE", help="path of the recording, a .sawtooth file"
-    )
-    parser.add_argument("--name", default="", help="name of the run (default: the name of -o's FILE, else of the script)")
-    parser.add_argument("--no-profile", action="store_true", help="record no profile")
-    parser.add_argument("--no-sample", action="store_true", help="record no telemetry")
-    parser.add_argument(
-        "--steps", type=int, default=launch.PROFILED_STEPS, metavar="N", help="number of steps to profile (default %(default)s)"
-    )
-    parser.add_argument(
-        "--after",
-        type=float,
-        default=settings.DEFAULT_AFTER_S,
-        metavar="SECONDS",
-        help="shortest time from the loop's start to the profile; the loop must also be steady (default %(default)g)",
-    )
+    attaching.add_recording_options(parser, "the loop's start")
     parser.add_argument(
         "--every", type=int, default=0, metavar="N", help="profile again every N steps, to compare early and late steps"
     )
@@ -88,16 +73,10 @@ def run_parser() -> argparse.ArgumentParser:
         help="write step times for TensorBoard, every ten seconds",
     )
     parser.add_argument(
-        "--stacks",
-        action="store_true",
-        help="also profile Python calls, to report source lines; slows the profiled steps",
-    )
-    parser.add_argument(
         "--memory",
         action="store_true",
         help="also write the profiled steps' GPU memory allocations to FILE-memory.pickle; slows these steps",
     )
-    parser.add_argument("--no-loader", action="store_true", help="do not time the DataLoader's workers")
     parser.add_argument(
         "-m", nargs=argparse.REMAINDER, dest="module", metavar="MODULE", help="run a Python module: -m rl.train --epochs 3"
     )

@@ -13,26 +13,12 @@ from sawtooth.ingest.capture.command import launch, settings
 from sawtooth.ingest.capture.packing import name_from_file
 
 
-def attach_parser() -> argparse.ArgumentParser:
-    """Return the parser of `sawtooth attach`."""
-    parser = argparse.ArgumentParser(
-        prog="sawtooth attach",
-        description="Record a training that already runs, and print why its GPU waits. The training continues. With Python 3.14 or newer, "
-        "Sawtooth times its steps and profiles some of them, like `sawtooth run`. With older versions, it only samples the GPU and the process.",
-    )
-    parser.add_argument(
-        "pid", type=int, metavar="PID", help="the training's process, or that of its launcher (torchrun, accelerate, a shell)"
-    )
+def add_recording_options(parser: argparse.ArgumentParser, first: str) -> None:
+    """Add the options of `sawtooth run` and `sawtooth attach`; the time before the profile counts from ``first``."""
     parser.add_argument(
         "-o", "--output", type=Path, default=None, metavar="FILE", help="path of the recording, a .sawtooth file"
     )
     parser.add_argument("--name", default="", help="name of the run (default: the name of -o's FILE, else of the script)")
-    parser.add_argument(
-        "--seconds",
-        type=float,
-        default=None,
-        help="duration of the recording (default: until the profile is taken; 60 without a profile)",
-    )
     parser.add_argument("--no-profile", action="store_true", help="record no profile")
     parser.add_argument("--no-sample", action="store_true", help="record no telemetry")
     parser.add_argument("--no-loader", action="store_true", help="do not time the DataLoader's workers")
@@ -44,10 +30,29 @@ def attach_parser() -> argparse.ArgumentParser:
         type=float,
         default=settings.DEFAULT_AFTER_S,
         metavar="SECONDS",
-        help="shortest time from the first marked step to the profile; the loop must also be steady (default %(default)g)",
+        help=f"shortest time from {first} to the profile; the loop must also be steady (default %(default)g)",
     )
     parser.add_argument(
         "--stacks", action="store_true", help="also profile Python calls, to report source lines; slows the profiled steps"
+    )
+
+
+def attach_parser() -> argparse.ArgumentParser:
+    """Return the parser of `sawtooth attach`."""
+    parser = argparse.ArgumentParser(
+        prog="sawtooth attach",
+        description="Record a training that already runs, and print why its GPU waits. The training continues. With Python 3.14 or newer, "
+        "Sawtooth times its steps and profiles some of them, like `sawtooth run`. With older versions, it only samples the GPU and the process.",
+    )
+    parser.add_argument(
+        "pid", type=int, metavar="PID", help="the training's process, or that of its launcher (torchrun, accelerate, a shell)"
+    )
+    add_recording_options(parser, "the first marked step")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=None,
+        help="duration of the recording (default: until the profile is taken; 60 without a profile)",
     )
     parser.add_argument(
         "--json",
