@@ -15,7 +15,7 @@ from sawtooth.analysis.findings.model import MORE_THAN_LOSS, Advice, Evidence, J
 from sawtooth.analysis.findings.queries.calls import lost_in_calls_ms
 from sawtooth.analysis.findings.queries.host_reads import calls_after_bulk_copies, ops_only_for_reads
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
-from sawtooth.analysis.findings.recorded.source_lines import readable_frame
+from sawtooth.analysis.knowledge.frames import readable_frame
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words

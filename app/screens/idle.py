@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.recorded.source_lines import readable_frame, user_lines, without_stale_lines
+from sawtooth.analysis.findings.recorded.source_lines import user_lines, without_stale_lines
+from sawtooth.analysis.knowledge.frames import readable_frame
 from sawtooth.analysis.knowledge.owners import OUTSIDE_PROFILE
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.run.verdict import columns_of, uses_estimate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sawtooth.analysis.findings.recorded.source_lines import is_user_line
+from sawtooth.analysis.knowledge.frames import is_user_line
 from sawtooth.analysis.knowledge.lost_time import is_explained
 from sawtooth.analysis.run.model import Finding, RunResult
 from sawtooth.analysis.tables.timeline import TimelineSpan, ViewSums

@@ -18,20 +18,6 @@ from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.frames import FRAME, is_user_line, readable_frame, without_line
 from sawtooth.analysis.store.library import Recording
 
-__all__ = [
-    "FRAME",
-    "common_line",
-    "dominant_line",
-    "first_user_line",
-    "heaviest_function",
-    "is_user_line",
-    "readable_frame",
-    "stale_lines",
-    "user_lines",
-    "user_stack",
-    "without_stale_lines",
-]
-
 MAX_FRAMES = 200  # Deeper stacks are recursion, whose line would not help.
 _AT_HOST_EVENT = """
 WITH begun AS (SELECT thread_id FROM python_calls WHERE start_ns = $start UNION SELECT thread_id FROM runtime_calls WHERE start_ns = $start

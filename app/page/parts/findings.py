@@ -8,8 +8,8 @@ import pandas as pd
 import streamlit as st
 
 from sawtooth.analysis import reading_order
-from sawtooth.analysis.findings.recorded.source_lines import FRAME, readable_frame, user_stack
-from sawtooth.analysis.knowledge.frames import MODULE
+from sawtooth.analysis.findings.recorded.source_lines import user_stack
+from sawtooth.analysis.knowledge.frames import FRAME, MODULE, readable_frame
 from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.run.model import Finding, RankResult, RunResult
 from sawtooth.analysis.tables.timeline import TimelineSpan

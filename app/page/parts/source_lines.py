@@ -5,7 +5,8 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
-from sawtooth.analysis.findings.recorded.source_lines import readable_frame, without_stale_lines
+from sawtooth.analysis.findings.recorded.source_lines import without_stale_lines
+from sawtooth.analysis.knowledge.frames import readable_frame
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.tables.called_from import called_from
 from sawtooth.app import format as fmt

@@ -15,11 +15,11 @@ from sawtooth.analysis.findings.recorded.source_lines import (
     common_line,
     dominant_line,
     first_user_line,
-    is_user_line,
     stale_lines,
     user_lines,
     user_stack,
 )
+from sawtooth.analysis.knowledge.frames import is_user_line
 from sawtooth.analysis.store.library import Library, Recording
 from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
