@@ -14,7 +14,10 @@ from sawtooth.ingest.capture.packing import name_from_file
 
 
 def add_recording_options(parser: argparse.ArgumentParser, first: str) -> None:
-    """Add the options of `sawtooth run` and `sawtooth attach`; the time before the profile counts from ``first``."""
+    """Add the options of both `sawtooth run` and `sawtooth attach`.
+
+    The time before the profile counts from ``first``.
+    """
     parser.add_argument(
         "-o", "--output", type=Path, default=None, metavar="FILE", help="path of the recording, a .sawtooth file"
     )
