@@ -21,7 +21,8 @@ from sawtooth.ingest.manifest import RecordingRef
 
 # Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
-LONG_TEXT, LONG_PX = 46, 345  # Characters of a text that is shortened in the answer, and the width of its column.
+# Characters of a text that is shortened in the answer, and the width of its column: a phone shows the columns after it.
+LONG_TEXT, LONG_PX = 30, 225
 CACHED_RESULTS = 12  # Cached answers, a few MB each, so that sorting and reloading do not run a query again.
 
 

@@ -38,7 +38,7 @@ def rows(listed: pd.DataFrame, names: Mapping[str, str]) -> list[cards.NarrowRow
                 value=f"{fmt.duration_ms(row['ms'])}{beside}",
                 bar=f"{row['ms'] / longest_ms:.1%}",
                 colour=colours[key].on(dark) if key in colours else "",
-                kind=label,
+                kind=label if not wait or place != label else phase if isinstance(phase := row.get("phase"), str) else "",
             )
         )
     return made

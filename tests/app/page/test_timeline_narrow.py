@@ -21,4 +21,7 @@ def test_operations_and_waits_are_rows_of_two_lines(monkeypatch: pytest.MonkeyPa
     waits = pd.DataFrame({"at_ms": [30.0], "ms": [2.0], "cause": ["data_wait"], "operator": ["enumerate"], "python": [None]})
     (wait,) = narrow.rows(waits, {"data_wait": "loader"})
     assert (wait.name, wait.value.replace("\u00a0", " "), wait.kind) == ("enumerate", "2.00 ms at 30.0 ms", "loader")
+    placeless = waits.assign(operator=None, phase="forward")
+    (wait,) = narrow.rows(placeless, {"data_wait": "loader"})
+    assert (wait.name, wait.kind) == ("loader", "forward")  # the cause is not said twice
     assert len(narrow.rows(pd.concat([work] * 9), {})) == narrow.SHOWN

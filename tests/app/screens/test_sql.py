@@ -102,7 +102,7 @@ def test_long_names_are_shortened_and_stay_distinct(loop: str) -> None:
     names = [f"void at::native::elementwise_kernel<{n}, at::native::AddFunctor<float> >(int, float, float)" for n in (4, 8)]
     test = asked(loop, f"SELECT unnest({names}) AS name, 1 AS n")
     shown = [row[0] for row in shown_rows(test)]
-    assert len(set(shown)) == 2 and all(len(name) <= 46 for name in shown)
+    assert len(set(shown)) == 2 and all(len(name) <= 30 for name in shown)
     test.toggle(key="sql_complete").set_value(True).run()
     assert [row[0] for row in shown_rows(test)] == names
 
