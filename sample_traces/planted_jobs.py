@@ -30,7 +30,7 @@ from sawtooth.sample_traces import two_gpu_jobs as jobs  # noqa: E402
 from sawtooth.sample_traces.sets.first.models import GptShape, python_work  # noqa: E402
 from sawtooth.sample_traces.two_gpu_jobs import Job  # noqa: E402
 from sawtooth.sample_traces.two_gpu_steps import Step, step_of_job  # noqa: E402
-from sawtooth.sample_traces.two_gpus import crowd, together  # noqa: E402
+from sawtooth.sample_traces.two_gpus import crowd, largest_over_ranks  # noqa: E402
 
 WARM, TIMED = 16, 12  # Steps before the length of a step is measured, and steps that measure it.
 TOTAL_S = 12.5  # The recorder profiles about 5 s after the loop's start.
@@ -100,7 +100,7 @@ def train(planted: Planted, rank: int, step: Step) -> dict[str, float]:
         return (time.perf_counter() - begin) / max(1, end - first)
 
     run(0, WARM)
-    steps = max(60, round(TOTAL_S / together(run(WARM, WARM + TIMED))))
+    steps = max(60, round(TOTAL_S / largest_over_ranks(run(WARM, WARM + TIMED))))
     times, done = {}, 0
     for key, window in WINDOWS.items():
         first, end = (round(part * steps) for part in window)

@@ -23,9 +23,9 @@ def choose(
 ) -> tuple[int, ...]:
     """Return up to ``limit`` positions, in order.
 
-    ``lost`` (position, cause, ms) is the time that ranks lose per step, ``ranks`` their waits (wait_ms, by position). ``peers_of[p]``
+    ``lost`` (position, cause, ms) is the time that ranks lose per step. ``ranks`` has their waits (wait_ms, by position). ``peers_of[p]``
     lists the positions of all ranks with the role of position p. ``late`` has the positions of late ranks. The rank whose
-    lateness costs the job most comes first.
+    delay costs the job most comes first.
     """
     late = list(dict.fromkeys(late))
     features = lost.pivot_table(index="position", columns="cause", values="ms", fill_value=0.0).reindex(

@@ -104,11 +104,10 @@ def _calls(job: RecordedJob, members: Sequence[Sequence[int]]) -> pd.DataFrame:
 
 
 def _even_out(calls: pd.DataFrame, own_ns: pd.Series) -> F64:
-    """Return ``own_ns`` with each stage's sum per rank scaled to the mean of the stages' sums."""
-    mean_of_stage = own_ns.groupby(calls["stage"]).sum() / calls.groupby("stage")["position"].nunique()
-    return (own_ns * calls["stage"].map(mean_of_stage.mean() / mean_of_stage.where(mean_of_stage > 0)).fillna(1.0)).to_numpy(
-        np.float64
-    )
+    """Return ``own_ns`` scaled so that the sum per rank is the same in all stages."""
+    sum_per_rank = own_ns.groupby(calls["stage"]).sum() / calls.groupby("stage")["position"].nunique()
+    factors = sum_per_rank.mean() / sum_per_rank.where(sum_per_rank > 0)
+    return (own_ns * calls["stage"].map(factors).fillna(1.0)).to_numpy(np.float64)
 
 
 def _usual_transfers(job: RecordedJob, calls: pd.DataFrame) -> F64:

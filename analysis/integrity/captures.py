@@ -14,7 +14,7 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
 
 # The trace shows the capture if this share of the launched operations is captured, or if capturing takes this share of the time.
-# With one replay of the captured graph, half of the operations run. A loop that captures only sometimes runs most operations.
+# If the captured graph is replayed once, half of the operations run. If a loop captures only sometimes, most operations run.
 CAPTURED_MAJORITY = 0.5
 MIN_CAPTURE_SHARE = 0.05  # Below this share of the time, a capture hardly changes the GPU's idle time.
 # Fewer captured launches are ignored: a graph of fewer kernels saves nothing, so the capture has another purpose.

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 DTYPES = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "fp4")
 MEMORY_TOLERANCE = 0.06  # Devices report up to 5 % less than their marketing size (ECC, reserved). Other models differ by more.
-# Share of the row's SMs. Fewer SMs mean a MIG or CPX slice or a cut-down board. SM counts of new parts differ by less.
+# Share of the row's SMs. Fewer SMs mean a MIG or CPX slice or a cut-down board. New variants of a GPU lack fewer SMs than this.
 PARTIAL_DEVICE = 0.95
 GEFORCE_HALF_RATE = 2.0  # Professional Turing, Ampere, Ada and Blackwell boards accumulate in FP32 at twice GeForce's rate.
 HALF_RATE_COMPUTE = {(7, 5), (8, 6), (8, 9), (12, 0)}  # Compute capabilities of both GeForce and professional boards.
@@ -40,8 +40,8 @@ class Dispatch:
 UNMEASURED_DISPATCH = Dispatch(
     1200.0, 600.0, 2400.0, "as on an H200, not measured on this GPU; `sawtooth calibrate` measures it"
 )
-# Between two kernels of one graph a trace has 0.60 to 0.67 us on an H200 and an H100. Five runs without the profiler had -0.07,
-# 0.20, 0.28, 0.36 and 0.43 us per kernel beyond the kernels' own time, all at 100 % utilization.
+# Traces of an H200 and an H100 have gaps of 0.60 to 0.67 us between two kernels of one graph. Five runs without the profiler
+# took -0.07, 0.20, 0.28, 0.36 and 0.43 us per kernel longer than the kernels, all at 100 % utilization.
 GRAPH_DISPATCH = Dispatch(250.0, 0.0, 600.0, "five loops of one graph per step, on an H200 and an H100")
 
 _MOBILE = re.compile(r"laptop|mobile|max-q(?! workstation)|notebook", re.IGNORECASE)
@@ -138,7 +138,7 @@ def _by_name(name: str, vendor: str | None, sms: int | None) -> _HardwareRow | N
         return None
     # "AMD Instinct MI250X/MI250" names two products, so the number of compute units decides if possible.
     same_shape = [row for row in candidates if row.sms == sms]
-    return candidates[0] if not same_shape or candidates[0].sms == sms or "/" not in name else same_shape[0]
+    return same_shape[0] if same_shape and "/" in name and candidates[0].sms != sms else candidates[0]
 
 
 def _by_shape(compute: tuple[int, int], sms: int, memory_bytes: int | None, vendor: str | None) -> _HardwareRow | None:

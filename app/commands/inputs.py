@@ -12,7 +12,7 @@ from sawtooth.analysis.run.preview import TracePreview
 from sawtooth.analysis.store.library import Library
 from sawtooth.app import format as fmt
 from sawtooth.app.commands.names import data_folder, data_root, run_named
-from sawtooth.app.commands.output import say, say_over
+from sawtooth.app.commands.output import say, show_progress_line
 from sawtooth.app.commands.temporary_runs import files_read
 from sawtooth.app.jobs.ingest_files import IngestedFiles, files_of, ingest_into_runs
 from sawtooth.app.words.run import preview
@@ -35,12 +35,12 @@ class OpenedRun:
 def show_progress(name: str, progress: IngestProgress) -> None:
     """Show the progress of reading a file on stderr."""
     total = f" of {fmt.bytes_(progress.bytes_total)}" if progress.bytes_total else ""
-    say_over(f"{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events")
+    show_progress_line(f"{fmt.clean(name, 40)}: {fmt.bytes_(progress.bytes_done)}{total}, {progress.events:,} events")
 
 
 def show_first_look(look: TracePreview) -> None:
     """Print on stderr what is known about a trace before its analysis."""
-    say_over("")
+    show_progress_line("")
     say(fmt.clean(preview(look), 200), err=True)
 
 
@@ -124,7 +124,7 @@ def _read(folder: DataFolder, files: list[tuple[Path, str]], tolerant: bool, kee
     progress, show_look = (show_progress, show_first_look) if sys.stderr.isatty() else (None, None)
     ingested = ingest_into_runs(folder, files, keep_source=keep, tolerant=tolerant, progress=progress, on_first_look=show_look)
     if progress is not None:
-        say_over("")
+        show_progress_line("")
     return ingested
 
 

@@ -16,7 +16,7 @@ import typer
 from sawtooth.analysis.cluster.mapping import Engine, MapProgress, map_sources
 from sawtooth.analysis.cluster.workers import in_processes
 from sawtooth.app import format as fmt
-from sawtooth.app.commands.output import say, say_over
+from sawtooth.app.commands.output import say, show_progress_line
 from sawtooth.app.jobs.rank_summary import summarise
 from sawtooth.app.printable import json_text
 from sawtooth.ingest.errors import SawtoothError, UsageError
@@ -120,7 +120,7 @@ def _progress() -> Callable[[MapProgress], None]:
         remaining_time = f", {fmt.duration_ms(remaining_ms)} left" if read and remaining else ""
         line = f"{mapped.done:,} of {mapped.sources:,} sources{remaining_time}"
         if is_terminal:
-            say_over(line)
+            show_progress_line(line)
         if not is_terminal or not remaining:
             say("" if is_terminal else line, err=True)
 

@@ -75,7 +75,7 @@ def say(text: str, *, err: bool = False) -> None:
     typer.echo(printable(text, "\n"), err=err)
 
 
-def say_over(text: str) -> None:
+def show_progress_line(text: str) -> None:
     """Replace the terminal line that shows the progress."""
     typer.echo(f"\r{printable(text)}\x1b[K", nl=False, err=True)
 

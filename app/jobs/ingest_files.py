@@ -75,7 +75,7 @@ def ingest_into_runs(
     telemetry's clock. An error in it is raised before any file is read. ``on_first_look`` is called with a first look at each trace.
 
     The first unreadable file raises its SawtoothError. With ``tolerant``, unreadable files are listed in ``refused`` instead. If no
-    file can be read, the first error is raised, with the other sentences in its ``others``.
+    file can be read, the first error is raised, with the other sentences in its ``other_errors``.
     """
     correction.check()
     refs: list[RecordingRef] = []

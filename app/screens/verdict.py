@@ -92,7 +92,7 @@ def _findings(result: RunResult, stairs: Staircase | None) -> None:
         return
     first = (findings.advised_findings(result) or advice.findings_on_loss(result))[:SHOWN_FIRST]
     if (loss := advice.advice_on_loss(result)) is not None:
-        findings.of_the_loss(*loss)
+        findings.show_advice_on_loss(*loss)
     for number, finding in first:
         findings.show_finding(number, finding, result)
     findings.show_rest(result, [finding for _, finding in first])

@@ -47,7 +47,7 @@ class TokenBucket:
         self._counted_at = now
         return max(0.0, -self._left / self.rate)
 
-    def empty(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether another message would have to wait."""
         return self._left + (self._clock() - self._counted_at) * self.rate < 1
 
@@ -130,7 +130,7 @@ class WaitingRunner(ScriptRunner):
 def limit_scripts() -> None:
     """Limit the number of scripts that Streamlit runs at once, and let them yield to the event loop soon."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    app_session.ScriptRunner = WaitingRunner  # type: ignore[attr-defined]  # replacing it is the point
+    app_session.ScriptRunner = WaitingRunner  # type: ignore[attr-defined]  # Streamlit then uses WaitingRunner.
 
 
 def limit_connections(servers: list[uvicorn.Server]) -> None:

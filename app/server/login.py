@@ -82,7 +82,7 @@ class WrongTokens:
     def blocked(self, caller: Client) -> bool:
         """Return whether the caller must wait."""
         bucket = self._peers.get(caller.key)
-        return bucket is not None and bucket.empty()
+        return bucket is not None and bucket.is_empty()
 
     @property
     def none_sent(self) -> bool:
@@ -92,7 +92,7 @@ class WrongTokens:
     def count(self, caller: Client, path: str) -> None:
         """Count a wrong token."""
         if len(self._peers) > MAX_PEERS:
-            self._peers = {key: bucket for key, bucket in self._peers.items() if bucket.empty()}
+            self._peers = {key: bucket for key, bucket in self._peers.items() if bucket.is_empty()}
         self._peers.setdefault(caller.key, TokenBucket(WRONG_PER_SECOND, WRONG_BURST)).wait_s()
         self._unlogged += 1
         if time.monotonic() - self._logged >= MIN_LOG_INTERVAL_S:

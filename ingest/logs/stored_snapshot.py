@@ -102,8 +102,8 @@ def _write_events(snapshot: Snapshot, writer: Writer, stacks: _Stacks) -> np.nda
 
 
 def _write_blocks(segments: Sequence[Segment], writer: Writer, stacks: _Stacks) -> None:
-    none: list[tuple[int, Block] | None] = [None]
-    rows = [(segment, place) for segment in segments for place in segment.placed or none]
+    without_blocks: list[tuple[int, Block] | None] = [None]  # A segment without blocks also gets a row.
+    rows = [(segment, placed) for segment in segments for placed in segment.placed or without_blocks]
     writer.insert(
         "memory_blocks",
         {
@@ -111,10 +111,10 @@ def _write_blocks(segments: Sequence[Segment], writer: Writer, stacks: _Stacks) 
             "segment_address": _numbers([segment.address for segment, _ in rows]),
             "segment_bytes": _numbers([segment.total_size for segment, _ in rows]),
             "stream": _numbers([segment.stream for segment, _ in rows]),
-            "address": _numbers([place and place[0] for _, place in rows]),
-            "bytes": _numbers([place and place[1].size for _, place in rows]),
-            "state": [_text(place[1].state) if place else None for _, place in rows],
-            "stack_id": np.array([stacks.number(place[1].frames) if place else -1 for _, place in rows], np.int32),
+            "address": _numbers([placed[0] if placed else None for _, placed in rows]),
+            "bytes": _numbers([placed[1].size if placed else None for _, placed in rows]),
+            "state": [_text(placed[1].state) if placed else None for _, placed in rows],
+            "stack_id": np.array([stacks.number(placed[1].frames) if placed else -1 for _, placed in rows], np.int32),
         },
     )
 

@@ -28,7 +28,7 @@ def allowed_cores(pid: int = 0) -> frozenset[int]:
 def usable_cores(pid: int = 0, proc: Path = PROC, groups: Path = GROUPS) -> int:
     """Return the number of cores that process ``pid`` (0: this process) may use at the same time.
 
-    The result is the number of allowed cores or the control group's limit (a container's), rounded up, whichever is smaller.
+    The result is the smaller one of the number of allowed cores and the limit of the control group (such as a container's), rounded up.
     """
     return max(math.ceil(min(len(allowed_cores(pid)), _cpu_limit(pid, proc, groups))), 1)
 
@@ -39,10 +39,10 @@ def _cpu_limit(pid: int, proc: Path, groups: Path) -> float:
     with contextlib.suppress(OSError, ValueError):
         for line in (proc / (str(pid) if pid else "self") / "cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
-            below, root = Path(path.lstrip("/")), groups / "cpu" if controllers else groups
-            if ".." in below.parts or (controllers and "cpu" not in controllers.split(",")):
+            group_path, root = Path(path.lstrip("/")), groups / "cpu" if controllers else groups
+            if ".." in group_path.parts or (controllers and "cpu" not in controllers.split(",")):
                 continue
-            cores = min(cores, *(_limit(root / part) for part in (below, *below.parents)))
+            cores = min(cores, *(_limit(root / part) for part in (group_path, *group_path.parents)))
     return cores
 
 

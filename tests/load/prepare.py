@@ -23,19 +23,19 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--events", type=int, default=1_000_000)
-    given = parser.parse_args()
-    folder = DataFolder(given.data.absolute()).create()
+    options = parser.parse_args()
+    folder = DataFolder(options.data.absolute()).create()
     library = Library(folder)
-    here = {manifest.name: manifest for manifest in folder.manifests()}
-    traces = sorted(RECORDINGS.glob("*/trace.json.gz"))[: given.runs]
+    existing = {manifest.name: manifest for manifest in folder.manifests()}
+    traces = sorted(RECORDINGS.glob("*/trace.json.gz"))[: options.runs]
     for trace in traces:
         name, start = f"load-{trace.parent.name}", time.monotonic()
-        if name in here:
-            card_of(here[name], library)  # The code of the analysis may have changed since.
+        if name in existing:
+            card_of(existing[name], library)  # The code of the analysis may have changed since.
             print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
         else:
             scaled = folder.uploads / f"{name}.json.gz"
-            events = write(trace, scaled, given.events)
+            events = write(trace, scaled, options.events)
             (run,) = ingest_into_runs(folder, [(scaled, scaled.name)], keep_source=False, name=name).runs
             scaled.unlink()
             card_of(run, library)

@@ -51,9 +51,9 @@ from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
 from sawtooth.analysis.units import percent
 
-MIN_STEPS_FOR_WORD = 4  # Recorded steps. Two sets of 4 independent draws do not overlap in 2 · 4! · 4! / 8! = 2.9 % of cases.
-# Counted steps, without the first recorded step. Two sets of 3 draws do not overlap in 10 % of cases, so a word also needs a 10 % change.
-MIN_COUNTED_FOR_WORD = 3
+MIN_RECORDED_STEPS = 4  # Two sets of 4 independent draws do not overlap in 2 · 4! · 4! / 8! = 2.9 % of cases.
+# Steps without the first recorded step. Two sets of 3 draws do not overlap in 10 % of cases, so a verdict also needs a 10 % change.
+MIN_COUNTED_STEPS = 3
 MIN_RUNS_AS_UNIT = 3  # With fewer runs, the spread between runs has at most one degree of freedom per side.
 MIN_CHANGE_FEW_STEPS = 0.10  # A few steps cannot show smaller changes.
 SOURCE_FLOOR = 0.10  # Telemetry gives step times to 10 % at best. An estimate compared with a stopwatch is no better.
@@ -64,8 +64,8 @@ MIN_INDEPENDENT = 3  # With fewer per side, 10 to 20 % of the intervals miss the
 def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Return the verdict on whether B's best step time differs from A's.
 
-    "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor). The floor is how much steps
-    of one program, or step times of two sources, may differ. Below 20 steps per side, the interval comes from the step times'
+    "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor). The floor is the difference
+    that steps of one program, or of two sources, may have without a change. Below 20 steps per side, the interval comes from the step times'
     own intervals. If that interval does not show the change, the word has low confidence. It then needs at least 4 steps,
     ranges that do not overlap, and a change of max(10 %, floor). From 3 runs per side on, the unit is the run, not the step.
     The table in ``certainty`` defines the confidence.
@@ -136,10 +136,10 @@ def _by_steps(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict
     if pair.min_steps >= MIN_STEPS_FOR_INTERVAL:
         return _by_interval(pair)
     recorded = min(sum(run.length for run in side) for side in (a, b))
-    for kind, steps, least in (("recorded", recorded, MIN_STEPS_FOR_WORD), ("counted", pair.min_steps, MIN_COUNTED_FOR_WORD)):
-        if steps < least:
-            few = f"{steps} {kind} steps are too few: a verdict needs {least} per side, an interval {MIN_STEPS_FOR_INTERVAL}."
-            return Verdict("inconclusive", "low", few, noise_floor_share=floor)
+    for kind, steps, needed in (("recorded", recorded, MIN_RECORDED_STEPS), ("counted", pair.min_steps, MIN_COUNTED_STEPS)):
+        if steps < needed:
+            why = f"{steps} {kind} steps are too few: a verdict needs {needed} per side, an interval {MIN_STEPS_FOR_INTERVAL}."
+            return Verdict("inconclusive", "low", why, noise_floor_share=floor)
     return _by_ranges(pair)
 
 
@@ -148,7 +148,7 @@ def _one_recording(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> bo
 
 
 def _step_times_decide(runs: Sequence[MeasuredSteps]) -> bool:
-    """Return whether all step times have intervals, and all are from marks or some run has no steps."""
+    """Return whether all step times have intervals, and either all come from marks or a run has no steps."""
     marked = all(run.source == "marks" for run in runs)
     bounded = all(run.low_ms is not None and run.high_ms is not None for run in runs)
     return bounded and (marked or any(not run.steps_ms for run in runs))
@@ -194,22 +194,25 @@ def _word(change: float) -> Word:
 def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: float, floor: float) -> Verdict:
     """Judge by Welch's interval of the difference of the runs' mean best step times."""
     sides = [np.asarray([run.best_ms for run in side], dtype=np.float64) for side in (a, b)]
-    parts = [float(side.var(ddof=1)) / len(side) for side in sides]
-    error = math.sqrt(sum(parts))
-    total = sum(parts)  # Divide before squaring, because the squares of tiny variances would become 0.
-    freedom = 1 / sum((p / total) ** 2 / (len(s) - 1) for p, s in zip(parts, sides, strict=True)) if total else 1.0
-    half = student_t(freedom, 1 - TAIL_SHARE) * error if error else 0.0
+    variances = [float(side.var(ddof=1)) / len(side) for side in sides]
+    error = math.sqrt(sum(variances))
+    variance = sum(variances)  # Divide before squaring, because the squares of tiny variances would become 0.
+    freedom = 1 / sum((v / variance) ** 2 / (len(s) - 1) for v, s in zip(variances, sides, strict=True)) if variance else 1.0
+    half_width = student_t(freedom, 1 - TAIL_SHARE) * error if error else 0.0
     mean_a, mean_b = float(sides[0].mean()), float(sides[1].mean())
     limit, share = max(MIN_CHANGE, floor), relative_difference(mean_a, mean_b)
     smallest = max(
-        limit + reasons.POWER_MARGIN * error / min(mean_a, mean_b), (half + reasons.POWER_MARGIN * error) / min(mean_a, mean_b)
+        limit + reasons.POWER_MARGIN * error / min(mean_a, mean_b),
+        (half_width + reasons.POWER_MARGIN * error) / min(mean_a, mean_b),
     )
-    runs, range_of_change = f"{len(a)} and {len(b)} runs, each counted once", (change - half, change + half)
-    if abs(change) > half and share >= limit:
+    runs, range_of_change = f"{len(a)} and {len(b)} runs, each counted once", (change - half_width, change + half_width)
+    if abs(change) > half_width and share >= limit:
         confidence: Confidence = "high" if min(len(a), len(b)) > MIN_RUNS_AS_UNIT else "medium"
         reason = f"{runs}: the 95 % interval of the change excludes 0."
         return Verdict(_word(change), confidence, reason, range_of_change, floor, smallest)
-    reason = f"{runs}: {reasons.why_none(share, limit, includes_zero=abs(change) <= half)} {reasons.could_have_seen(smallest)}"
+    reason = (
+        f"{runs}: {reasons.why_none(share, limit, includes_zero=abs(change) <= half_width)} {reasons.could_have_seen(smallest)}"
+    )
     spread = math.sqrt(sum(float(side.var(ddof=1)) for side in sides) / 2) / min(mean_a, mean_b)
     reason += reasons.more_runs(spread, min(len(a), len(b)))
     return Verdict("no_difference_shown", no_change_confidence(smallest), reason, range_of_change, floor, smallest)
@@ -220,22 +223,22 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
     change = best_b - best_a
     variation_ms = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
     interval = widened_interval((change - variation_ms, change + variation_ms), change_interval(a, b, change), change)
-    half = max(change - (interval[0] or 0.0), (interval[1] or 0.0) - change)
+    half_width = max(change - (interval[0] or 0.0), (interval[1] or 0.0) - change)
     limit, share = max(MIN_CHANGE, floor), relative_difference(best_a, best_b)
-    smallest = max(limit, half / min(best_a, best_b))
+    smallest = max(limit, half_width / min(best_a, best_b))
     sources = {run.source for run in (*a, *b)}
     evidence = ComparisonEvidence(change, min(best_a, best_b), interval, floor, same_source=len(sources) == 1)
     confidence = change_confidence(evidence)
     missing = sum(any(not run.steps_ms for run in side) for side in (a, b))
-    without = "Neither side has recorded steps." if missing == 2 else "One side has no recorded steps."
-    basis = reasons.BY_MARKS if sources == {"marks"} else f"{without} {reasons.BY_TIMES}"
+    missing_steps = "Neither side has recorded steps." if missing == 2 else "One side has no recorded steps."
+    basis = reasons.BY_MARKS if sources == {"marks"} else f"{missing_steps} {reasons.BY_TIMES}"
     basis += f" {TWO_SOURCES}" if len(sources) > 1 else ""
-    none = f"{reasons.why_none(share, limit, includes_zero=includes_zero(interval))} {reasons.could_have_seen(smallest)}"
-    none = f"{none[0].upper()}{none[1:]}"
+    unclear = f"{reasons.why_none(share, limit, includes_zero=includes_zero(interval))} {reasons.could_have_seen(smallest)}"
+    unclear = f"{unclear[0].upper()}{unclear[1:]}"
     return Verdict(
         word=_word(change) if confidence is not None else "no_difference_shown",
         confidence=confidence or no_change_confidence(smallest),
-        why=f"{basis} {'It excludes 0.' if confidence is not None else none}",
+        why=f"{basis} {'It excludes 0.' if confidence is not None else unclear}",
         ci95_ms=interval,
         noise_floor_share=floor,
         smallest_visible_share=smallest,
@@ -245,9 +248,11 @@ def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: fl
 def _by_ranges(pair: _SidePair, *, similar_steps: bool = False) -> Verdict:
     """Judge by the ranges of the steps, because they are too few or (``similar_steps``) too similar."""
     (a, b), floor = pair.joined(), pair.floor
-    few = f"{len(a)} and {len(b)} counted steps are too few to show how steps vary (at least {MIN_STEPS_FOR_INTERVAL} per side)"
+    limits = (
+        f"{len(a)} and {len(b)} counted steps are too few to show how steps vary (at least {MIN_STEPS_FOR_INTERVAL} per side)"
+    )
     if similar_steps:
-        few = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_INDEPENDENT} independent stretches"
+        limits = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_INDEPENDENT} independent stretches"
     limit = max(MIN_CHANGE_FEW_STEPS, floor)
     middle_a, middle_b = float(np.median(a)), float(np.median(b))
     distance = max((a.max() - middle_a) + (middle_b - b.min()), (middle_a - a.min()) + (b.max() - middle_b))
@@ -255,14 +260,14 @@ def _by_ranges(pair: _SidePair, *, similar_steps: bool = False) -> Verdict:
     separate = bool(b.min() > a.max()) if pair.change > 0 else bool(b.max() < a.min())
     share = min(relative_difference(pair.best_a, pair.best_b), relative_difference(middle_a, middle_b))
     if separate and share >= limit:
-        reason = f"{few}. {pair.between[0].upper()}{pair.between[1:]}, the ranges of the step times do not overlap."
+        reason = f"{limits}. {pair.between[0].upper()}{pair.between[1:]}, the ranges of the step times do not overlap."
         return Verdict(_word(pair.change), "low", reason, None, floor, smallest)
     reason = (
         f"a change of {percent(share, 1)} is below the {percent(limit)} that so few steps can show"
         if separate
         else "the steps of both sides overlap"
     )
-    return Verdict("inconclusive", "low", f"{few}, and {reason}. {reasons.could_have_seen(smallest)}", None, floor, smallest)
+    return Verdict("inconclusive", "low", f"{limits}, and {reason}. {reasons.could_have_seen(smallest)}", None, floor, smallest)
 
 
 def _by_interval(pair: _SidePair) -> Verdict:

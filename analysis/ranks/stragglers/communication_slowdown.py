@@ -30,7 +30,7 @@ def without_communication_slowdown(ranks: Sequence[OwnTime]) -> list[OwnTime]:
             quiet[shape] = min(median, quiet.get(shape, median))
     reduced = [_with_work(rank, _work(rank) - _slowed_ns(rank, quiet)) for rank in ranks]
     unknown = [_unknown_ns(rank, quiet) for rank in ranks]
-    times = []
+    corrected = []
     for rank, loud_ns in zip(reduced, unknown, strict=True):
         peers = [peer for peer, other_ns in zip(reduced, unknown, strict=True) if not other_ns.any() and peer is not rank]
         expected = [ns for peer in peers if (ns := _expected_ns(rank, peer)) is not None]
@@ -38,8 +38,8 @@ def without_communication_slowdown(ranks: Sequence[OwnTime]) -> list[OwnTime]:
         if expected and loud_ns.sum() > MIN_LOUD_SHARE * work.sum():
             expected_ns = np.minimum(work, float(np.median(expected)))
             rank = _with_work(rank, np.maximum(expected_ns, work - (1 - 1 / MAX_SLOWDOWN) * loud_ns))
-        times.append(rank)
-    return times
+        corrected.append(rank)
+    return corrected
 
 
 def _work(rank: OwnTime) -> F64:
@@ -68,7 +68,7 @@ def _unknown_ns(rank: OwnTime, quiet: Mapping[Shape, float]) -> F64:
 def _expected_ns(rank: OwnTime, peer: OwnTime) -> float | None:
     """Return a rank's expected work per step in ns, from the work of a peer.
 
-    The two ranks' works are assumed to have the same ratio as the kernels that both run equally often. None if such kernels take
+    The ratio of the two ranks' work is assumed to be that of the kernels that both run equally often. None if such kernels take
     too little time.
     """
     own_kernels, peer_kernels = _by_name(rank), _by_name(peer)

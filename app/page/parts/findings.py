@@ -37,17 +37,9 @@ def show_rest(result: RunResult, shown: list[Finding]) -> None:
     other_findings = [(number, finding) for number, finding in advice.numbered(result) if finding not in shown]
     with_advice = [(number, finding) for number, finding in other_findings if reading_order.is_advice(finding)]
     without_advice = other_findings[len(with_advice) :]
-    unshown = [
-        (label, folded)
-        for label, folded in (
-            (
-                fmt.many(len(with_advice), "more change") if shown else f"{fmt.many(len(with_advice), 'change')} to try",
-                with_advice,
-            ),
-            (words.remarks_heading(len(without_advice)), without_advice),
-        )
-        if folded
-    ]
+    changes = fmt.many(len(with_advice), "more change") if shown else f"{fmt.many(len(with_advice), 'change')} to try"
+    groups = ((changes, with_advice), (words.remarks_heading(len(without_advice)), without_advice))
+    unshown = [(label, folded) for label, folded in groups if folded]
     if unshown:
         with st.expander(" · ".join(label for label, _ in unshown), icon=":material/list:"):
             for label, folded in unshown:
@@ -75,12 +67,12 @@ def show_finding(number: int, finding: Finding, result: RunResult) -> None:
             cards.small(advice.gain_and_step(result, finding))
         for paragraph in advice.paragraphs(finding):
             cards.paragraph(paragraph)
-        if (adds := advice.note_on_other_changes(result, finding)) is not None:
-            cards.small(adds)
+        if (note := advice.note_on_other_changes(result, finding)) is not None:
+            cards.small(note)
         why_button(number, finding, result)
 
 
-def of_the_loss(what: str, gain: str) -> None:
+def show_advice_on_loss(what: str, gain: str) -> None:
     """Show what to do about the largest loss if no finding covers it."""
     with st.container(border=True):
         cards.numbered(1, what)
@@ -184,7 +176,7 @@ def limits(result: RunResult) -> None:
     """Say what limits the numbers: import problems, dropped events and readings with low trust."""
     diagnostics = _limiting(result)
     if any(d.severity != "info" for d in diagnostics):
-        with st.expander(_to_know(diagnostics), icon=":material/warning:", expanded=True):
+        with st.expander(_heading(diagnostics), icon=":material/warning:", expanded=True):
             _list(diagnostics)
 
 
@@ -192,18 +184,20 @@ def notes(result: RunResult) -> None:
     """Show the notes about the recording if none of them limits a number."""
     diagnostics = _limiting(result)
     if diagnostics and all(d.severity == "info" for d in diagnostics):
-        cards.title(_to_know(diagnostics))
+        cards.title(_heading(diagnostics))
         _list(diagnostics)
 
 
 def _limiting(result: RunResult) -> list[Diagnostic]:
     # This sentence is already below the headline.
-    shown = result.withdrawn_by.sentence if result.withdrawn_by is not None else None
-    limiting = [d for d in report_text.limiting_diagnostics(result) if shown is None or not d.sentence.startswith(shown)]
+    already_shown = result.withdrawn_by.sentence if result.withdrawn_by is not None else None
+    limiting = [
+        d for d in report_text.limiting_diagnostics(result) if already_shown is None or not d.sentence.startswith(already_shown)
+    ]
     return list({(d.severity, d.sentence): d for d in limiting}.values())  # Several ranks may have the same sentence.
 
 
-def _to_know(diagnostics: list[Diagnostic]) -> str:
+def _heading(diagnostics: list[Diagnostic]) -> str:
     return f"{fmt.many(len(diagnostics), 'thing')} to know about this recording"
 
 

@@ -45,10 +45,10 @@ def test_a_summary_has_lost_time_steps_and_collectives(tmp_path: Path) -> None:
     assert [step["label"] for step in row["step"] if step["counted"]] == rank.counted["name"].tolist()
     with library.open(rank.recording_id) as recording:
         kernels = kernels_of(recording, rank.device)
-        trace = RankLosses.from_recording(recording, rank, kernels, {shape: ns for shape, (ns, _) in kernels.quiet.items()})
-    assert {lost["cause"]: lost["ms"] for lost in row["lost"]} == {cause: ms for cause, ms in trace.lost_ms.items() if ms}
+        losses = RankLosses.from_recording(recording, rank, kernels, {shape: ns for shape, (ns, _) in kernels.quiet.items()})
+    assert {lost["cause"]: lost["ms"] for lost in row["lost"]} == {cause: ms for cause, ms in losses.lost_ms.items() if ms}
     assert {lost["cause"]: lost["ms"] for lost in row["lost"]}["data_wait"] == pytest.approx(0.8, rel=0.02), "as planted"
-    assert sorted((kernel["ns"], kernel["calls"]) for kernel in row["quiet"]) == sorted(trace.quiet.values())
+    assert sorted((kernel["ns"], kernel["calls"]) for kernel in row["quiet"]) == sorted(losses.quiet.values())
     assert [call["name"] for call in row["call"]] == ["allreduce"] * len(rank.steps)
     assert row["step_ms"] == rank.best.mean_ms
 

@@ -54,13 +54,14 @@ def test_undecided_kernels_lower_trust(unknown: float, lowered: bool) -> None:
     )
 
 
-@pytest.mark.parametrize(("orphan_ns", "doubted"), [(4, 0), (20, 1), (51, 2)])
-def test_operations_without_a_launch_lower_trust_in_steps(orphan_ns: int, doubted: int) -> None:
+@pytest.mark.parametrize(("orphan_ns", "doubted"), [(4, "none"), (20, "by launches"), (51, "all")])
+def test_operations_without_a_launch_lower_trust_in_steps(orphan_ns: int, doubted: str) -> None:
     before = {key: Reading(0.5) for key in METRICS} | {"tensor_core_unknown_share": Reading(0.0)}
     after = trust.apply(before, DeviceFacts(orphan_ns=orphan_ns, gpu_ns=100), truncated=False)
     low = {key for key, reading in after.items() if reading.trust == "caution"}
     rests_on_launches = {key for key, metric in METRICS.items() if "lost_launches" in metric.doubted_by}
-    assert low == (set(), rests_on_launches, set(METRICS))[doubted]
+    expected = {"none": set(), "by launches": rests_on_launches, "all": set(METRICS)}
+    assert low == expected[doubted]
     assert "achieved_tflops" in rests_on_launches and "gpu_busy_share" not in rests_on_launches
 
 
@@ -84,7 +85,9 @@ def test_single_step_that_decides_a_mean_lowers_trust(ms: list[float], idle_ms: 
     notes = trust.doubts_of_outlier(steps, {step: int(idle * 1_000_000) for step, idle in enumerate(idle_ms)}, "telemetry")
     assert notes.keys() == doubts
     of_profile = trust.doubts_of_outlier(steps, {}, "profile")
-    assert ("step_of_profile" in of_profile) == ("one_step" in of_profile)  # The step time is that mean in this case.
+    assert ("step_of_profile" in of_profile) == (
+        "one_step" in of_profile
+    )  # A step time from the profile is a mean of its steps.
     after = trust.apply({key: Reading(0.05) for key in METRICS}, DeviceFacts(), truncated=False, outlier_doubts=notes)
     low = {key for key, reading in after.items() if reading.trust == "caution"}
     assert low == {key for key, metric in METRICS.items() if doubts.intersection(metric.doubted_by)}

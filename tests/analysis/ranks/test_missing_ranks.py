@@ -36,4 +36,5 @@ def test_missing_ranks_of_a_job_are_named(tmp_path: Path, without: tuple[int, ..
 
 def test_many_missing_ranks_are_counted() -> None:
     assert missing_ranks_note(missing_ranks([0, 1], 20), 20) == "18 of 20 ranks (2, 3, 4, 5, 6, 7, 8, 9 …) have no trace here."
-    assert missing_ranks([0, None], 8) == missing_ranks([0], None) == missing_ranks([], 8) == [], "who is here is not known"
+    for numbers, world in (([0, None], 8), ([0], None), ([], 8)):
+        assert missing_ranks(numbers, world) == [], "a rank or their number is not known"

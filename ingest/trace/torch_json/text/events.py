@@ -38,12 +38,12 @@ def _event_type(phase: str) -> type[msgspec.Struct]:
     form = msgspec.defstruct(f"Event_{phase}", fields, tag_field="ph", tag=phase, gc=False)
     form.ph = phase  # type: ignore[attr-defined]  # Every event then has the attribute ph.
     if phase in FLOWS:
-        form.cat = next(key for key, counted_as in ARROWS.items() if counted_as == f"ph {phase}")  # type: ignore[attr-defined]
+        form.cat = f"\0{phase}"  # type: ignore[attr-defined]  # A key of ARROWS.
     return form
 
 
 FLOWS = ("s", "t", "f")
-# The key under which arrows are counted, by the category that an arrow gets here.
+# Each arrow gets one of these categories. The value is the key under which arrows of this category are counted.
 ARROWS = {f"\0{phase}": f"ph {phase}" for phase in FLOWS}
 PHASES = ("X", *FLOWS, "i", "I", "M", "C", "B", "E")
 FORMS = {phase: _event_type(phase) for phase in PHASES}

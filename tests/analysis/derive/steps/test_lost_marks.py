@@ -59,7 +59,7 @@ def test_waiting_steps_of_the_schedule_are_not_lost_marks(calls: int) -> None:
     trace = loop()
     recorded = [e for e in trace.events if not 4000 <= e["ts"] < 5000]
     trace.events = recorded
-    for n in range(calls):  # The profiler's own, as it stops.
+    for n in range(calls):  # The profiler makes these calls when it stops.
         trace.host("cuda_runtime", "cudaDeviceSynchronize", 4010 + n, 4011 + n, correlation=9000 + n)
     result = without(trace)
     assert not {d.key for d in result.diagnostics} & {"marks_lost", "steps_without_marks"}
@@ -76,10 +76,10 @@ def test_a_mark_over_two_steps_causes_a_doubt(by_us: int, doubted: bool) -> None
     assert (result.metrics["kernel_launches_per_step"].trust == "caution") == doubted
 
 
-def training(updates: tuple[int, ...], *, apart: int = 0) -> ChromeTrace:
+def training(updates: tuple[int, ...], *, additional_calls: int = 0) -> ChromeTrace:
     """Return a loop that updates ``updates[k]`` times under its k-th mark, after a backward pass each.
 
-    Every second update makes ``apart`` more calls, as a critic's does.
+    Every second update makes ``additional_calls`` more calls, as a critic's does.
     """
     trace, number = ChromeTrace(), 0
     for k, count in enumerate(updates):
@@ -87,7 +87,7 @@ def training(updates: tuple[int, ...], *, apart: int = 0) -> ChromeTrace:
         for turn in range(count):
             at = 1000 * number
             trace.op("autograd::engine::evaluate_function: MmBackward0", at + 2, at + 4)
-            for n in range(12 + apart * (turn % 2)):
+            for n in range(12 + additional_calls * (turn % 2)):
                 trace.launch((at + 5 + 30 * n, at + 8 + 30 * n), (at + 10 + 30 * n, at + 30 + 30 * n), "k")
             trace.host("user_annotation", "Optimizer.step#Adam.step", at + 850, at + 900)
             number += 1
@@ -95,17 +95,17 @@ def training(updates: tuple[int, ...], *, apart: int = 0) -> ChromeTrace:
 
 
 @pytest.mark.parametrize(
-    ("updates", "apart", "doubted"),
+    ("updates", "additional_calls", "doubted"),
     [
         ((3,), 0, True),  # All marks were joined into one.
-        ((1, 1, 1, 2), 0, True),  # The last two.
+        ((1, 1, 1, 2), 0, True),  # The last two marks were joined.
         ((1,), 0, False),
         ((2, 2, 2, 2), 0, False),  # A loop that updates twice in each step.
         ((2,), 8, False),  # A generator and its critic.
     ],
 )
-def test_a_mark_over_several_updates_causes_a_doubt(updates: tuple[int, ...], apart: int, doubted: bool) -> None:
-    result = without(training(updates, apart=apart))
+def test_a_mark_over_several_updates_causes_a_doubt(updates: tuple[int, ...], additional_calls: int, doubted: bool) -> None:
+    result = without(training(updates, additional_calls=additional_calls))
     assert (result.metrics["kernel_launches_per_step"].trust == "caution") == doubted
 
 
