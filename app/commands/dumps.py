@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -58,24 +58,23 @@ def memory(
 
 def _answer_flight(files: Sequence[Path], chosen: TableFormat, output: Path | None) -> None:
     report = flight_report(read_dumps(files))
-    forms: dict[TableFormat, Callable[[], str]] = {
-        TableFormat.json: lambda: json_text(flight_recorder.plain_data(report), 1),
-        TableFormat.md: lambda: flight_recorder.markdown(report),
-        TableFormat.text: lambda: flight_recorder.text(report),
-    }
-    write(forms[chosen](), output, bold_line=0 if chosen is TableFormat.text else None)
+    if chosen is TableFormat.json:
+        write(json_text(flight_recorder.plain_data(report), 1), output)
+    elif chosen is TableFormat.md:
+        write(flight_recorder.markdown(report), output)
+    else:
+        write(flight_recorder.text(report), output, bold_line=0)
 
 
 def _answer_memory(files: Sequence[Path], chosen: TableFormat, output: Path | None) -> None:
     (file,) = files
     memories = held_memory(read_snapshot(file))
-    plain: dict[str, Any] = {"devices": memory_snapshot.plain_data(memories)}
-    forms: dict[TableFormat, Callable[[], str]] = {
-        TableFormat.json: lambda: json_text(plain, 1),
-        TableFormat.md: lambda: memory_snapshot.markdown(memories),
-        TableFormat.text: lambda: memory_snapshot.text(memories),
-    }
-    write(forms[chosen](), output, bold_line=0 if chosen is TableFormat.text else None)
+    if chosen is TableFormat.json:
+        write(json_text({"devices": memory_snapshot.plain_data(memories)}, 1), output)
+    elif chosen is TableFormat.md:
+        write(memory_snapshot.markdown(memories), output)
+    else:
+        write(memory_snapshot.text(memories), output, bold_line=0)
 
 
 def answer_of(inputs: Sequence[str]) -> Callable[[Sequence[Path], TableFormat, Path | None], None] | None:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from sawtooth.ingest.telemetry.table import SampleTable
 
@@ -36,6 +37,15 @@ UNITS = {
 }
 _NUMBER = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z%/]*)")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+
+
+def finite_number(value: Any) -> float | None:
+    """Return a JSON value as a number; None if it is not a finite number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
 def number(cell: str, factor: float = 1.0) -> float | None:

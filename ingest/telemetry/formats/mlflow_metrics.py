@@ -7,7 +7,6 @@ The file is JSON lines, a list, or the response of ``metrics/get-history``. Each
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
+from sawtooth.ingest.telemetry.values import finite_number
 
 FIELDS = names_in("mlflow")  # The column and the factor, by the text after ``gpu_<i>_``.
 _KEY = re.compile(r"(?:system/)?gpu_(\d{1,4})_(\w+)")
@@ -36,7 +36,7 @@ def read(lines: Iterator[bytes]) -> TelemetryTables:
     table = SampleTable()
     for record in _records(lines, table):
         match = _KEY.fullmatch(str(record.get("key")))
-        value, time_ms = _number(record.get("value")), _number(record.get("timestamp"))
+        value, time_ms = finite_number(record.get("value")), finite_number(record.get("timestamp"))
         if match is None or match.group(2) not in FIELDS:
             continue
         if value is None or time_ms is None:
@@ -80,14 +80,6 @@ def _records_in(content: Any) -> Iterator[dict[str, Any]]:
                 yield from (record for record in history if isinstance(record, dict))
             else:
                 yield entry
-
-
-def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
 READER = Reader("MLflow system metrics", sniff, read)

@@ -6,7 +6,6 @@ By default, W&B samples every 15 s, and ``history`` reduces the rows to 500 unle
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +15,7 @@ from sawtooth.ingest.quantities.quantity import RATIO
 from sawtooth.ingest.quantities.registry import names_in
 from sawtooth.ingest.telemetry.reader import Reader, TelemetryTables
 from sawtooth.ingest.telemetry.table import SampleTable
-from sawtooth.ingest.telemetry.values import cells
+from sawtooth.ingest.telemetry.values import cells, finite_number
 
 FIELDS = names_in("wandb")  # The column and the factor, by the text after ``gpu.<i>.``.
 _KEY = re.compile(r"(?:^|.* - )(?:system[./])?gpu\.(?:process\.)?(\d+)\.(\w+)(?:/l:.*)?$")
@@ -99,7 +98,7 @@ class _Shares:
 
 
 def _add(table: SampleTable, shares: _Shares, device: int, time_ns: int, name: str, value: Any) -> None:
-    number = _number(value)
+    number = finite_number(value)
     if number is None or name not in FIELDS:
         return
     column, factor = FIELDS[name]
@@ -160,25 +159,17 @@ def _transpose(columns: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _time(record: dict[str, Any], table: SampleTable) -> int | None:
     for key in TIME_KEYS:
-        if (seconds := _number(record.get(key))) is not None:
+        if (seconds := finite_number(record.get(key))) is not None:
             scale = 1e-3 if seconds > 1e11 else 1.0  # pandas writes milliseconds if it read the column as dates.
             return round(seconds * scale * 1e6) * 1000
     for key in RELATIVE_KEYS:
-        if (seconds := _number(record.get(key))) is not None:
+        if (seconds := finite_number(record.get(key))) is not None:
             table.clock = "unknown"
             if "no_times" not in table.diagnostics:
                 note = "The export has only times since the run's start. Export _timestamp, or enter the start to show the samples with a trace."
                 table.note("no_times", "info", note)
             return round(seconds * 1e6) * 1000
     return None
-
-
-def _number(value: Any) -> float | None:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
 READER = Reader("W&B system metrics", sniff, read)
