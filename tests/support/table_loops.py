@@ -119,14 +119,15 @@ def lookups(
     return op(trace, at, "aten::_fused_adamw_", [], host_us=SLOW_US)
 
 
-def sparse_tables(trace: ChromeTrace, at: float, count: int, tables: int = 0) -> float:
+def sparse_tables(trace: ChromeTrace, at: float, count: int, tables: int = 0, rows: int = 1000, widths: int = 1) -> float:
     """Add ``count`` lookups with sparse gradients on a slow host, and their updates by SparseAdam.
 
-    They are in ``tables`` tables (by default one for each). An update launches UPDATE_LAUNCHES kernels, and the host waits once.
+    They are in ``tables`` tables of ``rows`` rows (by default one for each), with ``widths`` widths. An update launches UPDATE_LAUNCHES kernels, and the host waits once.
     """
     trace.thread = MAIN
-    shape, updated, first_number = [1000, 16], tables or count, round(at)
-    for number in range(count):
+    updated, first_number = tables or count, round(at)
+    shapes = [[rows, 16 * (1 + number % widths)] for number in range(count)]
+    for number, shape in enumerate(shapes):
         at = op(
             trace,
             at,
@@ -145,7 +146,7 @@ def sparse_tables(trace: ChromeTrace, at: float, count: int, tables: int = 0) ->
         node = {"Sequence number": first_number + number}
         trace.op("autograd::engine::evaluate_function: EmbeddingBackward0", start - 0.2, at, **node)
         if number < updated:
-            trace.op("torch::autograd::AccumulateGrad", at + 0.5, at + 1, [shape], ["float"])
+            trace.op("torch::autograd::AccumulateGrad", at + 0.5, at + 1, [shapes[number]], ["float"])
         at += 2
     trace.thread = MAIN
     start = at
@@ -167,6 +168,8 @@ TABLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "tables_of_two_widths": partial(loop, add=partial(lookups, count=12, widths=2)),
     "tables_with_products_between": partial(loop, add=partial(lookups, count=12, between=True)),
     "sparse_tables_one_by_one": partial(loop, add=partial(sparse_tables, count=12)),
+    "sparse_tables_of_three_widths": partial(loop, add=partial(sparse_tables, count=12, widths=3)),
+    "large_sparse_tables_of_three_widths": partial(loop, add=partial(sparse_tables, count=12, rows=1_000_000, widths=3)),
     "one_sparse_table_looked_up_often": partial(loop, add=partial(sparse_tables, count=12, tables=1)),
     "few_rows_looked_up": partial(tables, indices=10_000),
     "many_rows_looked_up": partial(tables, indices=200_000),

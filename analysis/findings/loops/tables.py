@@ -168,6 +168,15 @@ def sparse_updates(context: RuleContext) -> SparseUpdates | None:
     return SparseUpdates(len(gradients) / context.work_steps, rows, waits)
 
 
+def table_values(context: RuleContext) -> int:
+    """Return the number of values in all tables that the counted steps look up and update."""
+    calls = operators(context, LOOKUP_OPERATORS).frame
+    parameters = parameters_of(context.recording, context.rank.device)
+    arguments = recorded_arguments(context, calls["id"].tolist())
+    tables = {first_shape(dims) for dims, _ in arguments.values()}
+    return sum(numel(list(shape)) * parameters[shape] for shape in tables if shape)
+
+
 @once
 def lookups_in_a_row(context: RuleContext) -> list[tuple[int, list[int]]]:
     """Return number of tables and operators of each counted step's lookups in a row."""

@@ -199,9 +199,9 @@ CASES = {
         later=("searches_unused_parameters",), without=("searches_nothing", "accumulated_without_sync", "ddp_balanced"), condition=("SEARCH_EVENT", "no_such_event")
     ),
     "tables-one-by-one": Case(
-        first=("tables_looked_up_one_by_one", "sparse_tables_one_by_one"),
+        first=("tables_looked_up_one_by_one", "sparse_tables_one_by_one", "sparse_tables_of_three_widths"),
         later=("dlrm",),
-        without=("one_table_looked_up_often", "one_sparse_table_looked_up_often", "few_tables_looked_up", "tables_of_two_widths", "tables_with_products_between", "triples"),
+        without=("one_table_looked_up_often", "one_sparse_table_looked_up_often", "large_sparse_tables_of_three_widths", "few_tables_looked_up", "tables_of_two_widths", "tables_with_products_between", "triples"),
     ),
     "tensors-made-on-cpu": Case(
         first=("mask_from_cpu", "zeros_copied"),
