@@ -84,12 +84,16 @@ def show_other_work(ms: float, step_ms: float | None) -> str:
 
 def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:
     if len(rows) == 1:  # A table with one row of 100 % is not needed.
-        cards.small(f"{NOUNS[part]}: {fmt.clean(str(rows['name'].iloc[0]), 120)}")
+        heading, column = ("Input shapes", "shapes") if part == "shape" else (NOUNS[part], "name")
+        if text := fmt.clean(str(rows[column].iloc[0]), 120):
+            cards.small(f"{heading}: {text}")
         return
-    cards.title(f"{TITLES[part]}: {fmt.count(len(rows))}")
+    only_shapes = part == "shape" and rows["name"].nunique() == 1  # the title above names the operator
+    heading, title = ("Input shapes", "Shapes") if only_shapes else (NOUNS[part], TITLES[part])
+    cards.title(f"{title}: {fmt.count(len(rows))}")
     total_ms = float(rows["ms"].sum())
     shown = rows.head(PART_SHOWN)
-    names = shown["shapes"] if part == "shape" and rows["name"].nunique() == 1 else _names(shown, part)
+    names = shown["shapes"] if only_shapes else _names(shown, part)
     cells = [
         (
             fmt.clean(str(name), 100) or fmt.MISSING,
@@ -100,7 +104,7 @@ def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:
         for name, row in zip(names, shown.to_dict("records"), strict=True)
     ]
     unit = words.unit_of(rank).removeprefix("ms ")
-    cards.table((NOUNS[part], f"Time {unit}", "Share", "Launches"), cells, TITLES[part], figures=True)
+    cards.table((heading, f"Time {unit}", "Share", "Launches"), cells, title, figures=True)
     if len(rows) > PART_SHOWN:
         cards.small(f"The {PART_SHOWN} longest of {fmt.count(len(rows))}; the CSV has all.")
     panel.csv_button(rows.drop(columns=["changes"]), f"work-part-{part}")
