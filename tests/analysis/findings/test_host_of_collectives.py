@@ -239,7 +239,7 @@ def test_fewer_microbatches_are_advised_if_the_host_limits_launches(tmp_path: Pa
     """Each of 16 microbatches works for 0.9 ms and takes the host four launches of 0.4 ms.
 
     So the host takes 25.6 ms, and the GPUs 16 * 0.9 ms + 0.9 ms = 15.3 ms. With 8 microbatches of the same work, the host
-    takes 12.8 ms, and the GPUs 14.4 ms + 1.8 ms = 16.2 ms. With 4 they take 18 ms. What else the step takes today remains.
+    takes 12.8 ms, and the GPUs 14.4 ms + 1.8 ms = 16.2 ms. With 4 they take 18 ms. The rest of the step does not change.
     """
     fewer, step_ms = finding_of(pipelined((300.0, 300.0), 16, launch_us=400.0, at_once=True), "pipeline-bubble", tmp_path)
     assert "Cut the batch into 8 larger microbatches" in fewer.fix

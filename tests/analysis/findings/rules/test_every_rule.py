@@ -39,8 +39,8 @@ every_rule = pytest.mark.parametrize("rule", all_rules()[::-1], ids=lambda rule:
 def test_a_near_miss_is_the_firing_case_with_one_condition_changed(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rule is silent on its firing case after one condition has changed.
 
-    The rule's threshold is set just above what its own case reaches, or its row names another threshold and a value
-    just beyond.
+    The rule's threshold is set just above the value that the case reaches. If the threshold does not decide, the row names another
+    constant and a value just beyond.
     """
     case = CASES[rule.slug]
     with context_of(case.with_finding[0]) as context:

@@ -126,7 +126,7 @@ def test_a_read_is_removed_with_its_synchronization(tmp_path: Path) -> None:
 
 
 def test_the_gpu_waits_for_the_host_only_after_a_long_copy(tmp_path: Path) -> None:
-    """Of each 1,000 µs the GPU computes 300 and copies 400 to the host, which then needs the rest."""
+    """Of each 1,000 µs, the GPU computes for 300 and copies for 400. Then the host works."""
     loop = ChromeTrace()
     for k in range(6):
         t = 1000 * k
