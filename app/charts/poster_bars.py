@@ -213,8 +213,9 @@ def _pieces(verdict: RunJudgement) -> list[BarSegment]:
 def _piece(colour: Colour, ms: float, share: float, dark: bool, name: str | None = None, width: float = 1.0) -> BarSegment:
     """Return a part of a bar whose length is ``width`` of the page's longest bar."""
     name = name or colour.label
-    label = _if_room(f"{name} {fmt.duration_ms(ms)}", share * width)
-    hint = f"{name}: {fmt.duration_ms(ms)}, {fmt.share(share)}"
+    time = fmt.part_ms(ms / share / width if share and width else 0.0, ms)  # In the unit of the longest bar.
+    label = _if_room(f"{name} {time}", share * width)
+    hint = f"{name}: {time}, {fmt.share(share)}"
     return BarSegment(hint, label, round(share * 1000, 1), colour.on(dark), colour.texture, f"{name} {fmt.share(share)}")
 
 
@@ -249,7 +250,7 @@ def both_steps(
 
 def _with_time(piece: BarSegment, ms: float, longest: float) -> BarSegment:
     """Return a part with its time alone as the label, if its name does not fit; the legend has the name."""
-    time = fmt.duration_ms(ms)
+    time = fmt.part_ms(longest, ms)
     return replace(piece, label=piece.label or (time if ms >= LETTER_SHARE * (len(time) + MARGIN_LETTERS) * longest else ""))
 
 
@@ -263,21 +264,18 @@ def named_once(drawn: Sequence[StepBar], bars: Sequence[WaterfallBar], *, dark: 
     named = []
     for bar in sorted(bars, key=lambda bar: place_of(bar.owner, bar.cause)):
         colour = colour_of(bar.owner, bar.cause)
-        written = all(f"{bar.label} {fmt.duration_ms(ms)}" in labels for ms in (bar.ms_a, bar.ms_b) if ms)
+        written = all(f"{bar.label} {fmt.part_ms(longest, ms)}" in labels for ms in (bar.ms_a, bar.ms_b) if ms)
         if max(bar.ms_a, bar.ms_b) >= NAMED_FROM * longest:
-            named.append(
-                BarSegment(
-                    f"{bar.label}: {_both_times(bar)}", bar.label if written else "", 0.0, colour.on(dark), colour.texture
-                )
-            )
+            text = f"{bar.label}: {_both_times(bar, longest)}"
+            named.append(BarSegment(text, bar.label if written else "", 0.0, colour.on(dark), colour.texture))
     return named
 
 
-def _both_times(bar: WaterfallBar) -> str:
+def _both_times(bar: WaterfallBar, longest: float) -> str:
     """Return a part's time in A and in B, such as "110 → 111 ms", or the only time if one side has none."""
     if not bar.ms_a or not bar.ms_b:
-        return f"{fmt.duration_ms(bar.ms_a or bar.ms_b)} in {'A' if bar.ms_a else 'B'} alone"
-    return f"{fmt.duration_ms(bar.ms_a)} → {fmt.duration_ms(bar.ms_b)}"
+        return f"{fmt.part_ms(longest, bar.ms_a or bar.ms_b)} in {'A' if bar.ms_a else 'B'} alone"
+    return f"{fmt.part_ms(longest, bar.ms_a)} → {fmt.part_ms(longest, bar.ms_b)}"
 
 
 def moves(bars: Sequence[WaterfallBar]) -> list[WaterfallStep]:

@@ -42,8 +42,8 @@ def test_narrow_parts_are_named_below_unless_they_are_tiny() -> None:
     bars = now_and_after(judged(), "1.00 ms", None)
     assert [piece.hint.split(":")[0] for piece in unlabelled(bars)] == ["host waits for a result (sync)"]
     assert [piece.label.split("\u00a0")[0] for piece in bars[0].parts if piece.label] == [
-        "other compute 400",
-        "cause not in the trace 500",
+        "other compute 0.40",
+        "cause not in the trace 0.50",
     ]
 
 
