@@ -84,7 +84,7 @@ def _may_be_unchanged(
         return True
     if not from_step_time:
         return _may_be_equal(*readings)
-    if comparison.verdict.shown or comparison.other_model:
+    if comparison.verdict.shown or comparison.unrelated:
         return False
     if (key in RESTS_ON_FLOPS or key == "throughput") and comparison.leading.shown:
         return False

@@ -192,12 +192,13 @@ def compare(a: Side, b: Side) -> Comparison:
     word = verdict(a.measured, b.measured)
     if models.other:
         word = of_other_work(word, OTHER_PROGRAM if models.by_kernels else OTHER_MODEL)
+    elif unrelated and word.shown:
+        word = of_other_work(word, why_not[0].sentence)  # It is the only reason: one side has no GPU work.
     elif _one_command(a, b, changed) and not any(reason.key in OTHER_STEP for reason in why_not):
         word = of_one_command(word)
     if (withdrawn := withdrawn_by(a, b)) is not None and None in (best.a, best.b):
         word = of_other_work(word, withdrawn)
-    profile = (profile_step_ns(a.runs), profile_step_ns(b.runs))
-    sources = (_sources(a), _sources(b))
+    profile, sources = (profile_step_ns(a.runs), profile_step_ns(b.runs)), (_sources(a), _sources(b))
     predicted = disagree = None
     if rate is None and not unrelated:
         fixed_conditions = [reason.what for reason in why_not if reason.key in MADE_ELSEWHERE]

@@ -170,6 +170,7 @@ TABLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "sparse_tables_one_by_one": partial(loop, add=partial(sparse_tables, count=12)),
     "sparse_tables_of_three_widths": partial(loop, add=partial(sparse_tables, count=12, widths=3)),
     "large_sparse_tables_of_three_widths": partial(loop, add=partial(sparse_tables, count=12, rows=1_000_000, widths=3)),
+    "eight_sparse_tables_looked_up_twice": partial(loop, add=partial(sparse_tables, count=16, tables=8)),
     "one_sparse_table_looked_up_often": partial(loop, add=partial(sparse_tables, count=12, tables=1)),
     "few_rows_looked_up": partial(tables, indices=10_000),
     "many_rows_looked_up": partial(tables, indices=200_000),

@@ -5,6 +5,7 @@ the 95 % interval of the change                                        word     
 =====================================================================  ======================  ==========================
 both sides are one recording                                           no_difference_shown     high
 the sides are of different programs                                    inconclusive            low
+only one side has GPU work                                             inconclusive            low
 a step time is not known                                               inconclusive            low
 one command in fewer than 3 runs, and no change is known               faster or slower        low
 excludes 0; its near end is at least 5 %, and twice the floor          faster or slower        high
@@ -207,7 +208,7 @@ def _visible(by_steps: Verdict, evidence: ComparisonEvidence) -> float | None:
 
 
 def of_other_work(verdict: Verdict, why: str = OTHER_MODEL) -> Verdict:
-    """Return the verdict for two models or two programs, whose step times show nothing about a change."""
+    """Return the verdict for sides whose step times show nothing about a change, such as two models."""
     return replace(verdict, word="inconclusive", confidence="low", why=why)
 
 

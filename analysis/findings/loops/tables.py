@@ -144,8 +144,9 @@ def _is_multiplied(context: RuleContext, rows: int, width: int) -> bool:
 class SparseUpdates:
     """The updates of tables with sparse gradients by SparseAdam, one after the other.
 
-    ``tables`` is their number per step. ``rows`` are the rows of ``RuleContext.work`` that they launch. ``waits`` has the calls with
-    which the host waits for the number of different rows, by step.
+    ``tables`` is the number of tables. Several lookups of one table in a step lead to one update. ``rows`` are the rows of
+    ``RuleContext.work`` that the updates launch. ``waits`` has the calls with which the host waits for the number of different rows,
+    by step.
     """
 
     tables: float
@@ -165,16 +166,25 @@ def sparse_updates(context: RuleContext) -> SparseUpdates | None:
     waits: dict[int, list[int]] = {}
     for step, call in context.recording.rows(_WAITS_IN_UPDATES, [context.rank.device]):
         waits.setdefault(int(step), []).append(int(call))
-    return SparseUpdates(len(gradients) / context.work_steps, rows, waits)
+    return SparseUpdates(min(len(gradients) / context.work_steps, _looked_up_tables(context)), rows, waits)
 
 
 def table_values(context: RuleContext) -> int:
     """Return the number of values in all tables that the counted steps look up and update."""
+    return sum(numel(list(shape)) * number for shape, number in _tables_by_shape(context).items())
+
+
+def _looked_up_tables(context: RuleContext) -> int:
+    """Return the number of tables that the counted steps look up and update."""
+    return sum(_tables_by_shape(context).values())
+
+
+def _tables_by_shape(context: RuleContext) -> dict[tuple[int, ...], int]:
+    """Return the number of parameters that the counted steps look up and update, by their shape."""
     calls = operators(context, LOOKUP_OPERATORS).frame
     parameters = parameters_of(context.recording, context.rank.device)
     arguments = recorded_arguments(context, calls["id"].tolist())
-    tables = {first_shape(dims) for dims, _ in arguments.values()}
-    return sum(numel(list(shape)) * parameters[shape] for shape in tables if shape)
+    return {shape: parameters[shape] for shape in {first_shape(dims) for dims, _ in arguments.values()} if shape}
 
 
 @once

@@ -9,6 +9,7 @@ import pytest
 
 from sawtooth.analysis.compare.comparison import compare
 from sawtooth.analysis.compare.gate import COULD_NOT_JUDGE, PASSED, REGRESSED, UNITS, WORDS, judge, parse_gate
+from sawtooth.analysis.compare.report import compare_json
 from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
@@ -208,3 +209,13 @@ def test_a_gross_slow_down_of_estimates_is_judged_in_both_directions(high):
     assert code(compare(a, b), "best_step_time_ms:+5%") == REGRESSED
     assert code(compare(b, a), "best_step_time_ms:-5%") == REGRESSED
     assert code(compare(b, a), "best_step_time_ms:+5%") != REGRESSED
+
+
+def test_a_run_on_a_cpu_beside_a_run_on_a_gpu_cannot_be_judged():
+    """The step times show no effect of a change, so the report and the gate state no direction."""
+    gpu, cpu = (run_of(name * 16, best_ms=ms, source="user") for name, ms in (("a", 773.0), ("b", 39.5)))
+    found = compare(side(gpu), replace(side(cpu), runs=(replace(cpu, lead=None, ranks=[]),)))
+    best = compare_json(found)["best_step_time_ms"]
+    assert (best["verdict"], best["confidence"], best["why"]) == ("inconclusive", "low", found.reasons[0].sentence)
+    for gate in ("best_step_time_ms:+5%", "best_step_time_ms:-5%"):
+        assert judge(found, [parse_gate(gate)])[0] == COULD_NOT_JUDGE

@@ -16,7 +16,7 @@ from sawtooth.analysis.compare.comparison_side import side_of
 from sawtooth.analysis.result_cache import result_of
 from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.app.words.comparisons import chain as words
-from tests.support.common_folder import alone
+from tests.support.common_folder import one_process_at_a_time
 from tests.support.findings_of import library
 from tests.support.paths import USUAL_EXAMPLE
 
@@ -29,7 +29,7 @@ def runs():
     results = {}
     for name in NAMES:
         path = USUAL_EXAMPLE / name / "run.sawtooth"
-        with alone(f"usual-{name}"):
+        with one_process_at_a_time(f"usual-{name}"):
             results[name] = result_of(ingest_into_runs(library().folder, [(path, path.name)]).runs[0], library())
     return results
 

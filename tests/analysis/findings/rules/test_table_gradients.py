@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.findings.loops.tables import table_lookups
+from sawtooth.analysis.findings.loops.tables import sparse_updates, table_lookups
 from tests.support.findings_of import context_of, finding, result_of
 
 # A step of few_rows_looked_up: lookup 20, product 1000, fill 300, scatter 20, update 2100 µs. A fill writes 0.3 ns per row.
@@ -77,3 +77,16 @@ def test_dense_gradients_replace_the_sparse_updates_of_tables_that_cannot_be_joi
     step_ms = result_of("sparse_tables_of_three_widths").lead.best.ms
     # Of 150 launches, 30 remain; 72 small ones are new.
     assert step_ms is not None and 30 / 150 * step_ms < found.predicted_step_ms < (30 + 72) / 150 * step_ms
+
+
+def test_several_lookups_of_one_table_are_one_update() -> None:
+    """Of 8 tables, each is looked up twice. SparseAdam updates each table once, with 10 launches."""
+    with context_of("eight_sparse_tables_looked_up_twice") as context:
+        updates = sparse_updates(context)
+        assert updates is not None and updates.tables == 8
+        assert len(updates.rows) == 8 * 10 * context.work_steps
+    found = finding("eight_sparse_tables_looked_up_twice", "tables-one-by-one")
+    assert found is not None and found.title.startswith("8 embedding tables with sparse gradients are updated")
+    with context_of("one_sparse_table_looked_up_often") as context:
+        updates = sparse_updates(context)
+        assert updates is not None and updates.tables == 1
