@@ -72,7 +72,9 @@ def roofline(
     blue, amber = (OWNERS[key].on(dark) for key in ("tensor_core_compute", "exposed_memcpy"))
     legend = [LegendEntry("bound by compute", blue), LegendEntry("bound by memory", amber)]
     legend += [
-        LegendEntry(f"1 to {len(named)}: the largest gains, below" if len(named) > 1 else "1: the largest gain, below", "")
+        LegendEntry(
+            f"1 to {len(named)}: the largest gains, in the table" if len(named) > 1 else "1: the largest gain, in the table", ""
+        )
     ]
     columns = {c: heading.replace("ms per step", unit) for c, heading in COLUMNS.items() if rows[c].notna().any()}
     chart = Chart(figures[0], title, alt, rows, columns, ("achieved_tflops", "flops_per_step"), METHOD, tuple(legend))

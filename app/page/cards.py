@@ -128,10 +128,20 @@ def tables(listed: Sequence[tuple[str, Sequence[tuple[str, str, str]], bool]]) -
     st.html(_HTML.tables(listed))
 
 
-def show_ranked_table(headers: Sequence[str], rows: Sequence[Sequence[str]], bars: Sequence[LostBar], caption: str) -> None:
-    """Show a table whose rows are sorted by the second column, with a bar for each value of that column."""
+def show_ranked_table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    bars: Sequence[LostBar],
+    caption: str,
+    *,
+    ends_in_number: bool = False,
+) -> None:
+    """Show a table whose rows are sorted by the second column, with a bar for each value of that column.
+
+    On a narrow page, the last cell is below the others. With ``ends_in_number``, it is a short number next to the bar there.
+    """
     with st.container(key=f"ranked_of_{len(rows)}_"):  # The container reserves the table's approximate height.
-        st.html(_HTML.ranked(headers, rows, bars, caption))
+        st.html(_HTML.ranked(headers, rows, bars, caption, ends_in_number))
 
 
 def narrow_rows(rows: Sequence[NarrowRow], caption: str) -> None:

@@ -136,7 +136,11 @@ def _kinds(rows: pd.DataFrame, rank: RankResult) -> None:
     ]
     unit = words.per_step_or_window(rank)
     cards.show_ranked_table(
-        ("Collective", f"Exposed {unit}", f"In all {unit}", f"Calls {unit}", "Bus bandwidth"), cells, bars, "Collectives"
+        ("Collective", f"Exposed {unit}", f"In all {unit}", f"Calls {unit}", "Bus bandwidth"),
+        cells,
+        bars,
+        "Collectives",
+        ends_in_number=True,
     )
     table = rows.assign(size=[None if pd.isna(size) else fmt.bytes_(size) for size in rows["bytes"]])
     with st.container(horizontal=True, gap="small"):

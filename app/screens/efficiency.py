@@ -208,13 +208,14 @@ def _under_the_roof(rank: RankResult) -> None:
     chart, *moving = roofline.roofline(
         rows, peaks, gpu.bandwidth_bytes_per_s, title, dark=frame.is_dark(), unit=run_words.unit_of(rank), unused=unused
     )
-    panel.show(chart, "roofline", second=moving[0] if moving else None)
-    cards.table(
-        roofline.LARGEST_HEADS,
-        roofline.largest(rows),
-        f"The operators with the largest gains, times {run_words.per_step_or_window(rank)}",
-        figures=True,
-    )
+    with st.container(key="roofline_part"):  # On a narrow page the table is above the charts; a phone shows only the table.
+        panel.show(chart, "roofline", second=moving[0] if moving else None)
+        cards.table(
+            roofline.LARGEST_HEADS,
+            roofline.largest(rows),
+            f"The operators with the largest gains, times {run_words.per_step_or_window(rank)}",
+            figures=True,
+        )
 
 
 main()

@@ -35,7 +35,10 @@ def main() -> None:
     if communication is None:
         _one_trace(result, result.lead)
         return
-    cards.headline(*_finding(result, communication))
+    sentence, under, about_gain = _finding(result, communication)
+    cards.headline(sentence, under)
+    if about_gain:
+        cards.small(about_gain)
     first_change.show(result)
     of_many = communication.job_ranks is not None
     other = rank_panels.late_in_the_profile(result, communication)
@@ -104,13 +107,13 @@ def _ranks_to_draw(result: RunResult, communication: Communication) -> list[Rank
     return sorted((result.ranks[position] for position in drawn), key=lambda rank: -1 if rank.rank is None else rank.rank)
 
 
-def _finding(result: RunResult, communication: Communication) -> tuple[str, str | None]:
-    """Return the headline (which rank delays the job and why), and a line with the gain and the remedy."""
+def _finding(result: RunResult, communication: Communication) -> tuple[str, str | None, str]:
+    """Return the headline (which rank delays the job and why), the gain and remedy, and a note."""
     finding = next((f for f in result.findings if "late_rank" in f.explains.topics), None)
     if not communication.stragglers:
         if finding is not None:  # A rank is late only in the profile, which the map below shows.
-            return f"{finding.title}.", finding.fix
-        return _no_straggler(result, communication), _of_pipeline(result) if communication.schedule is not None else None
+            return f"{finding.title}.", finding.fix, ""
+        return _no_straggler(result, communication), _of_pipeline(result) if communication.schedule is not None else None, ""
     late = communication.stragglers[0]
     name, reason = straggler_name(late, result.ranks), straggler_cause(late)
     name, by = f"{name[0].upper()}{name[1:]}", f" ({reason})" if reason else ""
@@ -129,7 +132,7 @@ def _finding(result: RunResult, communication: Communication) -> tuple[str, str 
         gain_ms = late.gain_ms
         gain = f"Without the delay, a step is {'at most' if late.at_most else '≈'} {fmt.duration_ms(gain_ms)} shorter."
     fix = finding.fix if finding is not None else ""
-    return sentence, f"{lost}{gain} {fix} {predicted_gain.delay_and_gain(late, gain_ms)}".strip()
+    return sentence, f"{lost}{gain} {fix}".strip(), predicted_gain.delay_and_gain(late, gain_ms)
 
 
 def _interval(finding: Finding) -> str:

@@ -21,8 +21,10 @@ from sawtooth.ingest.manifest import RecordingRef
 
 # Longest query that is written into the address: mail programs and proxies cut longer addresses.
 LINK_CHARACTERS = 2_000
-# Characters of a text that is shortened in the answer, and the width of its column: a phone shows the columns after it.
-LONG_TEXT, LONG_PX = 30, 225
+# A long text is shortened, so that the columns after it are visible. Texts share the width that the other columns leave.
+ANSWER_PX, COLUMN_PX, CHARACTER_PX = 780, 90, 7.5  # The answer's width at 1440 pixels, a usual column, a character.
+SHORTEST, LONGEST = 30, 60  # Characters to which a long text is shortened.
+ON_A_PHONE = 12  # Rows that a phone shows.
 CACHED_RESULTS = 12  # Cached answers, a few MB each, so that sorting and reloading do not run a query again.
 
 
@@ -144,14 +146,30 @@ def answer(root: str, recording_id: str, causes: RankCauses | None, query: str) 
 
 def _is_long(values: pd.Series) -> bool:
     """Return whether a column has texts that are so long that they would hide the columns after it."""
-    return not pd.api.types.is_numeric_dtype(values) and bool((values.astype(str).str.len() > LONG_TEXT).any())
+    return not pd.api.types.is_numeric_dtype(values) and bool((values.astype(str).str.len() > SHORTEST).any())
 
 
-def _short_texts(values: pd.Series) -> list[object]:
+def text_length(columns: int, long: int) -> int:
+    """Return the length to which the ``long`` long texts of an answer with ``columns`` columns are cut."""
+    room = (ANSWER_PX - COLUMN_PX * (columns - long)) / max(long, 1)
+    return int(min(max(room / CHARACTER_PX, SHORTEST), LONGEST))
+
+
+def _short_texts(values: pd.Series, length: int) -> list[object]:
     """Return texts that fit into a cell, such as readable names of kernels that stay distinct."""
-    short = rankings.distinct_names([str(value) for value in values.dropna().unique()], LONG_TEXT)
+    short = rankings.distinct_names([str(value) for value in values.dropna().unique()], length)
     of = dict(zip(map(str, values.dropna().unique()), short, strict=True))
     return [of.get(str(value), value) for value in values]
+
+
+def _phone_rows(rows: pd.DataFrame) -> list[cards.NarrowRow]:
+    """Return the first rows for a phone: the first column, and below it the others with their names."""
+    made = []
+    for row in rows.head(ON_A_PHONE).astype(object).itertuples(index=False):
+        texts = ["NULL" if pd.api.types.is_scalar(value) and pd.isna(value) else str(value) for value in row]
+        below = " · ".join(f"{column}\u00a0{text}" for column, text in zip(rows.columns[1:], texts[1:], strict=True))
+        made.append(cards.NarrowRow(texts[0], "", False, below, "0%", "", ""))
+    return made
 
 
 def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
@@ -172,15 +190,22 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
             f"The first {row_count} of more" if result.more else row_count if len(rows) else "The query returned no rows"
         )
         complete = bool(long) and st.toggle("Complete texts", key="sql_complete")
-    st.dataframe(
-        rows if complete else rows.assign(**{c: _short_texts(rows[c]) for c in long}),
-        hide_index=True,
-        key="sql_answer",
-        column_config={} if complete else {c: st.column_config.Column(width=LONG_PX) for c in long},
-        height="auto" if len(rows) <= 14 else panel.TALL_TABLE_PX,
-        placeholder="NULL",
-        alt="The result as a table.",
-    )
+    length = text_length(len(rows.columns), len(long))
+    shown = rows if complete else rows.assign(**{c: _short_texts(rows[c], length) for c in long})
+    with st.container(key="sql_narrow"):
+        cards.narrow_rows(_phone_rows(shown), "The first rows of the result")
+        if len(rows) > ON_A_PHONE:
+            cards.small(f"The first {ON_A_PHONE} rows; the CSV has all.")
+    with st.container(key="sql_table"):
+        st.dataframe(
+            shown,
+            hide_index=True,
+            key="sql_answer",
+            column_config={} if complete else {c: st.column_config.Column(width=int(length * CHARACTER_PX)) for c in long},
+            height="auto" if len(rows) <= 14 else panel.TALL_TABLE_PX,
+            placeholder="NULL",
+            alt="The result as a table.",
+        )
     panel.csv_button(rows, f"{chosen.id}-query", "sql_answer")
 
 

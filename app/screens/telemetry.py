@@ -169,7 +169,8 @@ def _head(result: RunResult, telemetry: TelemetrySeries, summary: DeviceTelemetr
             when = telemetry_strip.axis_range(series.cut_to(steady, trough[0]), telemetry)
             least = f", and is lowest from {when}, at {fmt.in_unit(trough[1], 'percent')}"
         average = f"{name} averages {mean}{over}{least}"
-        under = f"{_line_below(telemetry)} · mostly between {low} and {high}" if low != high else _line_below(telemetry)
+        spread = "" if low == high or sentence else f" · mostly between {low} and {high}"  # The sentence has a range too.
+        under = f"{_line_below(telemetry)}{spread}"
         if _quantities_of_warning(result, telemetry):
             cards.headline(words.first_line(result), f"{average} · {under}")
         else:

@@ -324,7 +324,7 @@ function lostLabel(label, ns, room) {
 
 // src/lanes.ts
 var ROW_PX = 24;
-var MAX_ROW_PX = 40;
+var MAX_ROW_PX = 64;
 var SIZED_PX = [12, 200];
 var LOST_PX = 10;
 var LINE_PX = 15;

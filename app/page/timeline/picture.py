@@ -199,7 +199,9 @@ def legend(result: RunResult, rank: RankResult | None, *, all_ranks_shown: bool 
     has_causes = any(row.cause is not None for row in shares)
     lost = [gaps.get(known_by(row.owner, row.cause)) for row in shares if row.cause is not None or not has_causes]
     streams = [work.get(row.owner) for row in shares]
-    host = [HOST_KINDS[kind] for kind in HOST_NAMED]
+    named = {(colour.light, colour.texture) for colour in (*lost, *streams) if colour is not None}
+    # A wait has one colour as lost time and as a call of the host; the legend names it once.
+    host = [colour for kind in HOST_NAMED if ((colour := HOST_KINDS[kind]).light, colour.texture) not in named]
     return (*_entries("Lost time", lost), *_entries("GPU streams", streams), *_entries("Host", host))
 
 

@@ -55,7 +55,7 @@ def test_the_largest_gains_are_rows_with_the_limit_of_the_roof():
 def test_without_products_only_the_memory_roof_is_drawn():
     (chart,) = roofline.roofline(placed().head(1), {}, BANDWIDTH, "t", dark=False)
     assert [set(line.y) for line in lines(chart.figure)] == [{4000.0}]
-    assert "1: the largest gain, below" in {entry.label for entry in chart.legend}
+    assert "1: the largest gain, in the table" in {entry.label for entry in chart.legend}
 
 
 def test_text_dots_and_table_have_the_same_numbers():
@@ -65,7 +65,7 @@ def test_text_dots_and_table_have_the_same_numbers():
     assert numbers(moving) == ["<b>1</b>"]
     assert numbers(chart.figure) == ["<b>2</b>"]
     assert [row[0][:12] for row in roofline.largest(rows)] == ["1  aten::add", "2  aten::mm "]
-    assert "tiny" not in chart.alt and "1 to 2: the largest gains, below" in {entry.label for entry in chart.legend}
+    assert "tiny" not in chart.alt and "1 to 2: the largest gains, in the table" in {entry.label for entry in chart.legend}
 
 
 def test_numbers_of_overlapping_dots_are_stacked():

@@ -29,9 +29,12 @@ def test_the_legend_names_every_drawn_colour_largest_first(monkeypatch: pytest.M
     assert names == [
         "Lost time", "host waits for a result (sync)", "copy not overlapped", "gaps between kernels", "Python on the host", "kernel launches",
         "GPU streams", "copy", "other compute", "tensor-core compute", "memset",
-        "Host", "annotation", "operator", "launch call", "other runtime call", "waits for the GPU",
+        "Host", "annotation", "operator", "launch call", "other runtime call",  # The colour of its waits is above.
     ]  # fmt: skip
     assert picture.legend(run_of(ledger=LEDGER), None) == ()
+    assert (
+        labels(run_of(ledger=[("other_compute", None, 900, 0.9)]))[-1] == "waits for the GPU"
+    )  # No lost time has this colour.
     other = run_of("b" * 16, ledger=[("idle", "data_wait", 900, 0.9), ("other_compute", None, 900, 0.9)]).lead
     job = run_of(ledger=LEDGER)
     both = replace(job, ranks=[*job.ranks, other])

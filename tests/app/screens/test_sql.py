@@ -102,9 +102,22 @@ def test_long_names_are_shortened_and_stay_distinct(loop: str) -> None:
     names = [f"void at::native::elementwise_kernel<{n}, at::native::AddFunctor<float> >(int, float, float)" for n in (4, 8)]
     test = asked(loop, f"SELECT unnest({names}) AS name, 1 AS n")
     shown = [row[0] for row in shown_rows(test)]
-    assert len(set(shown)) == 2 and all(len(name) <= 30 for name in shown)
+    # (780 px - 90 px of the other column) / 7.5 px are 92 characters; 60 is the most.
+    assert len(set(shown)) == 2 and all(len(name) <= 60 for name in shown)
+    on_a_phone = next(e.proto.body for e in test.get("html") if "st-narrow-rows" in e.proto.body)
+    assert on_a_phone.count("<li>") == 2 and "n\u00a01</span>" in on_a_phone
     test.toggle(key="sql_complete").set_value(True).run()
     assert [row[0] for row in shown_rows(test)] == names
+
+
+@pytest.mark.parametrize(("columns", "long", "length"), [(2, 1, 60), (6, 1, 44), (9, 1, 30), (6, 2, 30), (3, 2, 46)])
+def test_long_texts_share_the_room_that_other_columns_leave(loop: str, columns: int, long: int, length: int) -> None:
+    """(780 - 90 × 5) / 7.5 = 44 characters; (780 - 90) / 2 / 7.5 = 46; at least 30 and at most 60."""
+    name = "void at::native::elementwise_kernel<at::native::AddFunctor<float> >(" + "int, float, " * 12 + ")"
+    chosen = [*(f"'{name}' AS long_{i}" for i in range(long)), *(f"1 AS n_{i}" for i in range(columns - long))]
+    test = asked(loop, f"SELECT {', '.join(chosen)}")
+    assert test.dataframe[0].proto.columns
+    assert f'"width": {int(length * 7.5)}' in test.dataframe[0].proto.columns.replace('":', '": ').replace("  ", " ")
 
 
 def test_an_empty_result_is_valid(loop: str) -> None:

@@ -4,7 +4,7 @@ import type { LaneSpec, Line, Step, Track } from "./types";
 
 /** Least and largest height of a row: a finger or a label needs the least one; few lanes share the room up to the largest. */
 export const ROW_PX = 24;
-export const MAX_ROW_PX = 40;
+export const MAX_ROW_PX = 64;
 const SIZED_PX = [12, 200] as const; // heights to which a viewer can drag a row
 const LOST_PX = 10; // the row of lost time is this much higher than others, because it matters most
 const LINE_PX = 15; // height of a line's name beside the panel; the panel's range is below the names
