@@ -91,8 +91,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     without_operators = WithoutHostCause("host_compute", calls=_calls_except(context, made_on_cpu))
     cost_ms = lost_ms
-    if context.lost_ms("blocking_copy"):
-        # The wait for a copy explains the gap after it, in which the host computes again. So the ledger's loss may be too small.
+    if context.lost_ms("blocking_copy") or context.lost_ms("host_sync"):
+        # A wait explains the gap after it, in which the host computes again. So the ledger's loss may be too small.
         cost_ms = max(lost_ms, context.step.gain_ms([without_operators]) or 0.0)
     places = context.host_locations("host_compute")
     line = first_user_line(places)

@@ -60,3 +60,26 @@ def test_a_mask_of_the_same_size_is_not_the_batch(tmp_path: Path) -> None:
     """A mask of one byte per value does not replace the floats that it changes."""
     found = of_rule(analysed(tmp_path, converting_loop("bool", masked=True)), "operators-on-cpu")
     assert found is not None and found.predicted_step_ms == pytest.approx((COPY_US + PRODUCT_US) / 1e3, rel=0.05)
+
+
+def test_the_time_after_a_wait_counts_as_time_of_the_operators(tmp_path: Path) -> None:
+    """Two operators take 2,000 µs each on the CPU, then the host waits for a copy and a product.
+
+    The wait also owns a part of the gap in which the host computes. Without the operators, the whole gap disappears.
+    """
+    trace, at = ChromeTrace(), 0.0
+    for k in range(4):
+        for number, name in enumerate(("aten::add", "aten::div")):
+            trace.op(name, at + number * CONVERT_US, at + (number + 1) * CONVERT_US, [[1000], []], ["float", "Scalar"])
+        start, copied = at + 2 * CONVERT_US, at + 2 * CONVERT_US + 412
+        trace.op("aten::copy_", start, start + 20, [[1000], [1000]], ["float", "float"])
+        memory = {"bytes": 4000}
+        trace.launch((start + 2, start + 10), (start + 12, copied), "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy", **memory)
+        trace.op("aten::mm", start + 20, start + 28, [[1024, 1024], [1024, 1024]], ["c10::BFloat16"] * 2)
+        trace.launch((start + 22, start + 25), (copied + 1, copied + 301), "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT")
+        trace.host("cuda_runtime", "cudaDeviceSynchronize", start + 29, copied + 303)
+        trace.step(k + 1, at, copied + 310)
+        at = copied + 310
+    found = of_rule(analysed(tmp_path, trace), "operators-on-cpu")
+    assert found is not None and "delay the launches for 4.0" in found.title.replace("4 ms", "4.0 ms")
+    assert "outside the profiled steps" not in found.title
