@@ -255,7 +255,7 @@ def _run_metrics(
     if len(ranks) == 1:
         return lead.metrics
     which = f"rank {lead.rank}, device {lead.device}" if lead.rank is not None else f"device {lead.device}"
-    rank_in_words = f"Values of {which}, the slowest of {len(ranks)}."
+    rank_in_words = f"This is the value of {which}, the slowest of {len(ranks)} ranks."
     if communication is not None and communication.stragglers:
         straggler = communication.stragglers[0]
         name = straggler_name(straggler, ranks)

@@ -1,4 +1,4 @@
-"""The staircase of a run: today's step, and the step after each choice of its first changes.
+"""The staircase of a run: the step now, and the step after each combination of its first changes.
 
 The page draws it and lets the user leave out changes. All choices are computed in advance, so the browser needs no server.
 """
@@ -26,8 +26,8 @@ from sawtooth.analysis.run_analysis import whatif_of
 from sawtooth.analysis.store.library import Library
 
 MAX_CHANGES = 6  # This gives 64 choices. With more, the replays would take longer than the rest of the analysis.
-# If the replay has more host calls and operations, only single changes and the steps of the plan have replayed intervals. An interval
-# takes up to two more replays, at 1 µs per event.
+# Host calls and operations. In a larger replay, only single changes and the plan's steps get replayed intervals. An interval
+# takes up to two more replays of 1 µs per event.
 MANY_EVENTS = 40_000
 UNEXPLAINED = ("idle", UNATTRIBUTED)
 
@@ -131,7 +131,7 @@ def _now(rank: RankResult, parts: Sequence[tuple[str, str | None, float]]) -> St
 
 @dataclass(frozen=True)
 class _Builder:
-    """The inputs for the choices of one run."""
+    """Computes the step after each choice of changes of one run."""
 
     whatif: WhatIf
     best: BestStepTime
@@ -206,7 +206,7 @@ class _Builder:
         return tuple((owner, cause, part_ms) for (owner, cause), part_ms in (work | waits).items() if part_ms > 0)
 
     def _wait_ratio(self, recorded: ReplayedStep, after: ReplayedStep, owner: str, cause: str | None) -> float:
-        """Return the remaining share of one of today's waits: of the same wait in the replay, else of all."""
+        """Return the share of a wait that remains: of this wait in the replay, or of all if it has none."""
         if owner == OUTSIDE_PROFILE and not self.best.represented:
             return 1.0
         if owner != "idle" and recorded.work.get(owner):

@@ -178,7 +178,7 @@ def mfu_at_dtype(measured: DeviceMeasurements) -> Reading:
     seconds = sum(count / ((peaks[dtype] or 0.0) * 1e12) for dtype, count in flops.by_dtype.items())
     used = ", ".join(f"{dtype} {peak:g}" for dtype, peak in peaks.items())
     share = seconds / measured.counted / (rate.step_ms / 1e3)
-    notes = (f"Peaks in TFLOP/s: {used}.",)
+    notes = (f"The peaks are, in TFLOP/s: {used}.",)
     if share > FASTEST_CLOCK:
         return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
     unsure = flops.by_dtype.get(FP32_UNCERTAIN, 0.0)

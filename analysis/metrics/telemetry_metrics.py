@@ -110,7 +110,7 @@ def peak_memory(measured: DeviceMeasurements) -> Reading:
     if measured.allocated_bytes:
         return Reading(measured.allocated_bytes)
     if measured.sampled is not None and measured.sampled.memory_peak_bytes:
-        note = "Memory in use according to telemetry: of all processes, including the caching allocator's reserve."
+        note = "Memory of all processes according to telemetry, including the caching allocator's reserve."
         return _with_time_note(measured, Reading(measured.sampled.memory_peak_bytes, trust="caution", notes=(note,)))
     return missing("Not recorded: profile with `profile_memory=True`, or attach telemetry.")
 

@@ -40,8 +40,8 @@ def audit(run: RunResult) -> tuple[AuditRow, ...]:
     return (
         AuditRow("step_time_ms", "Step time", "ms", "lower", run.metrics["best_step_time_ms"]),
         AuditRow("throughput", "Throughput", f"{unit}/s", "higher", _of_step(run, work, lambda amount, ms: 1000 * amount / ms)),
-        AuditRow("utilization", "Utilization, as NVML sees it", "share", "higher", run.metrics["nvml_gpu_util_mean"]),
-        AuditRow("busy_share", "GPU busy, of the run's step", "share", "higher", _busy(run)),
+        AuditRow("utilization", "GPU utilization (NVML)", "share", "higher", run.metrics["nvml_gpu_util_mean"]),
+        AuditRow("busy_share", "GPU busy, share of the step", "share", "higher", _busy(run)),
         AuditRow("mfu", "MFU", "share", "higher", run.metrics["mfu"]),
         AuditRow("peak_memory_bytes", "Peak memory", "bytes", "neither", run.metrics["peak_memory_bytes"]),
         AuditRow("hours_per_epoch", "Hours per epoch", "h", "lower", epoch),
@@ -74,11 +74,13 @@ def _steps_per_epoch(run: RunResult) -> Reading:
 def _power_w(run: RunResult) -> Reading:
     sampled = run.lead.telemetry if run.lead is not None else None
     if sampled is not None and sampled.counted_power_w is not None:
-        return Reading(sampled.counted_power_w, notes=("Energy by the GPU's counter over telemetry's steady part, per step.",))
+        return Reading(
+            sampled.counted_power_w, notes=("Energy per step, from the GPU's counter in the steady part of the telemetry.",)
+        )
     power_w = sampled.means.get("power_w") if sampled is not None else None
     if power_w is None:
         return missing("No telemetry of this run has power. Record it with `sawtooth sample`.")
-    return Reading(power_w, notes=("Mean power over telemetry's steady part × the step time.",))
+    return Reading(power_w, notes=("Mean power in the steady part of the telemetry × the step time.",))
 
 
 def _price(run: RunResult) -> Reading:

@@ -1,4 +1,4 @@
-"""Open one rank of a run, with the causes of its lost time that only other ranks reveal."""
+"""Open one rank of a run. Some causes of its lost time are known only from other ranks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sawtooth.analysis.store.rank_view import RankView
 
 @contextmanager
 def open_rank(library: Library, rank: RankResult, *, sums: bool = False) -> Iterator[RankView]:
-    """Open a rank, with the stored ``sums`` of screens on request.
+    """Open a rank; ``sums`` adds the stored sums that screens show.
 
     Raises the errors of ``Library.open``.
     """
@@ -23,9 +23,9 @@ def open_rank(library: Library, rank: RankResult, *, sums: bool = False) -> Iter
 
 
 def causes_of(ranks: Sequence[RankResult]) -> RankCauses | None:
-    """Return the exposed communication by cause, for each of the ranks (devices) of one recording.
+    """Return the causes of exposed communication for the ranks (devices) of one recording.
 
-    None if other ranks explain none of it.
+    None if the other ranks do not explain any of it.
     """
     # The ledger is empty if a failed check made the GPU records unusable.
     parts = [_intervals_of_cause(rank, cause) for rank in ranks if rank.ledger for cause in rank.exposed_causes]

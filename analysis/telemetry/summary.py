@@ -96,9 +96,9 @@ class DeviceTelemetry:
         if self.steady.start_ns is None or self.steady.end_ns is None:
             return "the whole telemetry, which has no steady part"
         if not self.profiles and (mean := self.at_work.get("util_pct")) is not None:
-            return f"telemetry's steady {mean.seconds:.1f} s"
+            return f"{mean.seconds:.1f} s of steady telemetry"
         profiler_in_words = "under the profiler" if self.profiled else "outside the profile"
-        return f"telemetry's steady {(self.steady.end_ns - self.steady.start_ns) / 1e9:.1f} s, {profiler_in_words}"
+        return f"{(self.steady.end_ns - self.steady.start_ns) / 1e9:.1f} s of steady telemetry {profiler_in_words}"
 
 
 def load_series(recording: Recording, device: int, column: str, clock: SampleClock = AS_RECORDED) -> tuple[I64, F64]:

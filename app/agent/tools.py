@@ -1,4 +1,4 @@
-"""The answers of the MCP tools from one data folder, without the protocol."""
+"""Compute the answers of the MCP tools from one data folder. The protocol is elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
 MAX_LINES = 8  # An explanation shows at most this many source lines.
-MAX_EVIDENCE = 20  # Rows of evidence in an answer, few because an agent reads all of them.
+MAX_EVIDENCE = 20  # Rows of evidence in an answer. An agent reads all of them, so they are few.
 MAX_STACKS = 20  # Events of a finding whose Python stacks are read.
 
 
@@ -96,7 +96,7 @@ class Tools:
     def _recording(self, result: RunResult, rank: int | None) -> str:
         """Return the id of the recording of ``rank``.
 
-        The default is the lead rank, or else the run's first recording.
+        Without a ``rank``, return the lead rank's recording, or the first one if there is no lead.
         """
         recordings = result.manifest.recordings
         if rank is not None:

@@ -16,7 +16,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, with_layout
 from sawtooth.app.theme import ACCENT
 
-MAX_INTEGER_TICKS = 6  # Launches: with fewer, Plotly's own axis would have half launches.
+MAX_INTEGER_TICKS = 6  # Launches. Plotly labels an axis with fewer launches in fractions, so each integer gets a tick.
 NAME_LENGTH = 36  # Characters of a name that fit next to a bar at 800 px. Hover text and table have the full name.
 
 
@@ -29,12 +29,12 @@ _GENERIC = ("Kernel", "Kernel2", "kernel", "device_kernel", "run")
 _WORK = re.compile(
     r"[a-z0-9]*(?:gemm|[dw]grad|[fb]prop|sdpa|fmha|flash|attention|softmax|norm|reduce|scan|sort)[a-z0-9]*", re.IGNORECASE
 )
-# The same in few letters, for a small tile. "add" and "mul" are also parts of longer words.
+# Shorter words for a kernel's work, for a small tile. "add" and "mul" are also parts of longer words.
 _KIND = re.compile(
     r"[dw]grad|[fb]prop|gemm|attention|flash|fmha|sdpa|softmax|norm|reduce|pool|copy|scan|sort|(?<![a-z])(?:add|mul|fill)(?![a-z])",
     re.IGNORECASE,
 )
-_RECOGNIZED = 6  # Characters of a name: from fewer it cannot be recognized.
+_RECOGNIZED = 6  # Characters. A shorter part of a name cannot be recognized.
 _WORD = re.compile(r"[A-Za-z0-9]+")
 _BETWEEN = "_:. -<>,()"  # Characters between the words of a name. A cut name does not end with them.
 _IDENTIFIER = re.compile(r"[A-Za-z_][\w:]{5,}")
@@ -69,15 +69,15 @@ def work_of(name: str) -> str:
 
 
 def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]:
-    """Return the short name of each kernel; equal short names end in the words that distinguish them.
+    """Return a different short name for each kernel.
 
-    If these words have no room either, the names are numbered, so that no two kernels have the same name.
+    Equal short names get the words in which the full names differ as their ending. If this is too long, they are numbered.
     """
     short_names = {name: short_name(name, length) for name in names}
     times = Counter(short_names.values())
     by_start: dict[str, dict[str, list[str]]] = {}
     for name, text in short_names.items():
-        if times[text] > 1:  # Names cut shorter, to make room for the ending, may also become equal.
+        if times[text] > 1:  # The ending needs room. Group the names by their shorter start.
             by_start.setdefault(short_name(name, length // 3), {})[name] = _WORD.findall(fmt.clean(name))
     for equal_names in by_start.values():
         endings = {
@@ -96,10 +96,7 @@ def distinct_names(names: Sequence[str], length: int = NAME_LENGTH) -> list[str]
 
 
 def _distinguishing_words(words: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """Return, by name, the words that distinguish a name from all others.
-
-    The first is the first differing word; more follow only as needed.
-    """
+    """Return for each name the words in which it differs from all others, as few as possible."""
     if len(words) < 2:
         return {name: [] for name in words}
     columns = zip(*words.values(), strict=False)
@@ -131,13 +128,13 @@ def _start(name: str, length: int) -> str:
 
 
 def _first_words(text: str, length: int) -> str:
-    """Return the words at the start of ``text`` that fit; of a too long first word, its first letters."""
+    """Return the words at the start of ``text`` that fit, or the first letters of a long first word."""
     ends = [word.end() for word in _WORD.finditer(text) if word.end() <= length]
     return text[: ends[-1]] if ends else text[:length]
 
 
 def _last_words(text: str, length: int) -> str:
-    """Return the words at the end of ``text`` that fit; of a too long last word, its last letters."""
+    """Return the words at the end of ``text`` that fit, or the last letters of a long last word."""
     starts = [word.start() for word in _WORD.finditer(text) if len(text) - word.start() <= length]
     return text[starts[0] :] if starts else text[len(text) - length :] if length > 0 else ""
 

@@ -21,14 +21,14 @@ from sawtooth.ingest.quantities.host import HOST
 from sawtooth.ingest.quantities.registry import BY_COLUMN, QUANTITIES
 
 PANEL_PX = 108
-FIRST_LANE_HEIGHT = 2.0  # Relative height of the lane with the signal of the sentence.
-LINE_PX = 17  # Pixels, of a line in a lane's heading.
-IN_A_LINE = 2  # Quantities in one line of a heading: three with their averages are wider than a phone.
+FIRST_LANE_HEIGHT = 2.0  # Height of the first lane, relative to the others.
+LINE_PX = 17  # Height in pixels of a line in a lane's heading.
+IN_A_LINE = 2  # Quantities in one line of a heading. Three with their averages do not fit on a phone.
 SIGNALS = ("gr_active_pct", "sm_active_pct", "util_pct")  # Signals in which a sawtooth is searched for, the fastest first.
 # NVML's utilization: whole percent over windows of its own choice, so it is drawn faintly behind a fast counter
 UTILIZATION = "util_pct"
 BACKGROUND_OPACITY = 0.45  # Opacity of a background line.
-NAMED_SHARE = 0.26  # Share of the width: a narrower shaded range has no room for its text.
+NAMED_SHARE = 0.26  # Share of the width. A narrower shaded range has no room for its text.
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ def lanes(
     trouble: Sequence[str] = (),
     means: Mapping[str, float] | None = None,
 ) -> Chart:
-    """Draw the measured quantities, one panel per unit; those of ``trouble`` or the activity come first.
+    """Draw the measured quantities, one panel per unit; panels with ``trouble`` come first.
 
-    Averages are ``means`` by column; for another column they are of ``steady``, a part of ``telemetry`` (the rest is faded), or
-    else of all drawn samples.
+    The average of a column is its value in ``means``. If there is none, it is computed over ``steady``, or without ``steady`` over
+    all samples. ``steady`` is a part of ``telemetry``; the rest is faded.
     """
-    spoken_of = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (UTILIZATION, *SIGNALS)
-    signal = next((column for column in spoken_of if telemetry.has(column)), None)
+    preferred = SIGNALS if sawtooth is not None and sawtooth.period_s is not None else (UTILIZATION, *SIGNALS)
+    signal = next((column for column in preferred if telemetry.has(column)), None)
     panels = sorted(
         _panels(telemetry, signal, quantities), key=lambda panel_and_columns: not set(trouble) & set(panel_and_columns[1])
     )
@@ -142,7 +142,7 @@ def lanes(
 
 
 def window(column: str | None, interval_s: float | None) -> str:
-    """Return over which time a drawn point of the counter ``column`` is averaged; "" if this is not known."""
+    """Return a sentence with the averaging time of the counter ``column``; "" if it is not known."""
     if column not in SIGNALS or column == UTILIZATION or not interval_s:
         return ""
     return f"A point of {BY_COLUMN[column].label} is the mean of {fmt.duration_ns(float(f'{interval_s:.2g}') * 1e9)}."
@@ -152,14 +152,14 @@ def _panels(telemetry: TelemetrySeries, signal: str | None, quantities: Sequence
     """Return the panels with their measured quantities, that of ``signal`` first."""
     panels = {key: columns_of(key) for key in PANELS if quantities is None or set(columns_of(key)) & set(quantities)}
     columns_of_panel = {key: [column for column in columns if telemetry.has(column)] for key, columns in panels.items()}
-    spoken_of = [
+    preferred = [
         c
         for c in dict.fromkeys((UTILIZATION, signal or UTILIZATION))
         if any(c in columns for columns in columns_of_panel.values())
     ]
-    first = [(PANELS["utilization"], spoken_of)] if signal in spoken_of else []
+    first = [(PANELS["utilization"], preferred)] if signal in preferred else []
     other_panels = [
-        (PANELS[key], [column for column in columns if not first or column not in spoken_of])
+        (PANELS[key], [column for column in columns if not first or column not in preferred])
         for key, columns in columns_of_panel.items()
     ]
     return [(panel, columns) for panel, columns in (*first, *other_panels) if columns]
@@ -201,7 +201,7 @@ def _mean(column: str, means: Mapping[str, float] | None, telemetry: TelemetrySe
 def _heading(
     figure: go.Figure, row: int, measured: Sequence[str], means: Mapping[str, float | None], band: str, dark: bool
 ) -> None:
-    """Write the name and mean of each line above its panel, and what a ``band`` in it means."""
+    """Write the name and mean of each line above its panel, and ``band``, the meaning of its bands."""
     named = []
     for column in measured:
         quantity, mean = BY_COLUMN[column], means[column]

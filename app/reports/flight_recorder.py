@@ -35,7 +35,7 @@ def headline(report: FlightReport) -> str:
     waiting, missing = hang.in_state("waiting"), hang.in_state("missing")
     if hang.kind == "different":
         calls = ", ".join(f"{fmt.clean(name, NAME_LENGTH)} on {ranks_text(ranks)}" for name, ranks in hang.calls.items())
-        return f"Ranks call different collectives as number {hang.seq} of group {_group(hang)}: {calls}."
+        return f"Ranks disagree on call {hang.seq} of group {_group(hang)}: {calls}."
     if hang.kind == "sizes":
         sizes = ", ".join(f"{fmt.clean(size, NAME_LENGTH)} on {ranks_text(ranks)}" for size, ranks in hang.calls.items())
         return f"The sizes of {call} differ: {sizes}."
@@ -80,9 +80,9 @@ def details(report: FlightReport) -> list[str]:
     late = max(report.delays, key=lambda rank_delay: rank_delay.mean_ms, default=None)
     if late is not None and late.mean_ms >= MIN_DELAY_MS:
         group, delay = fmt.clean(late.group, NAME_LENGTH), fmt.duration_ms(late.mean_ms)
-        often = f"{fmt.share(late.last_share)} of {fmt.count(late.collectives)} times as the last"
+        often = f"It is the last rank in {fmt.share(late.last_share)} of {fmt.count(late.collectives)} calls."
         lines.append(
-            f"By the hosts' clocks, rank {late.rank} calls the collectives of group {group} {delay} after the first rank on average ({often})."
+            f"By the hosts' clocks, rank {late.rank} is {delay} later than the first rank on average in the collectives of group {group}. {often}"
         )
     return lines
 

@@ -24,9 +24,9 @@ SYSTEMS = {
     "Android": "Android", "iPhone": "iPhone", "iPad": "iPad", "Windows": "Windows", "Mac OS": "macOS", "Linux": "Linux",
 }  # fmt: skip
 WAYS = (
-    ("A login", "sees and changes all runs, until 30 days pass without use"),
-    ("A link", "logs in one browser, once and within a day"),
-    ("The server's token", "logs in browsers, and scripts by `Authorization: Bearer`"),
+    ("A login", "sees and changes all runs; ends after 30 days without use"),
+    ("A link", "logs in one browser; works once, for one day"),
+    ("The server's token", "logs in browsers, and scripts that send `Authorization: Bearer TOKEN`"),
     ("The push token", "lets samplers send live samples, and nothing else"),
 )
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0

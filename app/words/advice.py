@@ -165,7 +165,7 @@ def _note_on_earlier_changes(result: RunResult, finding: Finding, numbers: Mappi
     if finding.pays_later or saved_ms <= NOTICEABLE_RATIO * finding.gain_ms:
         return f"{note}."
     remove = "remove" if first_numbers else "removes"
-    return f"{note}. Alone it saves less, because time that {earlier_changes} {remove} hides a part of its gain."
+    return f"{note}. Alone it saves less, because {earlier_changes} {remove} time that hides a part of its gain."
 
 
 def _is_named_in(title: str, result: RunResult, rule: str) -> bool:
@@ -220,7 +220,7 @@ def findings_on_loss(result: RunResult) -> list[tuple[int, Finding]]:
 
 
 def plan_title(result: RunResult) -> str | None:
-    """Return a plan's effect, such as "One plan: 40.0 ms → ≈ 28.0 ms per step with 3 changes".
+    """Return a plan's effect, such as "Plan: 40.0 ms → ≈ 28.0 ms per step with 3 changes".
 
     It is None without a plan, and if the plan lacks the headline's change because no replay predicts this change.
     """
@@ -229,7 +229,7 @@ def plan_title(result: RunResult) -> str | None:
         return None
     if first is not None and not first.ends_the_run and first.rule not in {step.rule for step in result.plan}:
         return None
-    return f"One plan: {_planned(result)} per step with {fmt.many(len(result.plan), 'change')}"
+    return f"Plan: {_planned(result)} per step with {fmt.many(len(result.plan), 'change')}"
 
 
 def planned_steps(result: RunResult) -> str:

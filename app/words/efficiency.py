@@ -23,7 +23,7 @@ MIN_CLOCK_LOSS = 0.005  # Share of the peak's clock. A smaller difference is rou
 
 BECAUSE = {  # The main loss relative to the peak; ``mfu_headline`` inserts its share of a step.
     "idle": "the GPU is idle for {} of each step",
-    "exposed_memcpy": "copies that nothing overlaps take {} of each step",
+    "exposed_memcpy": "copies that are not overlapped take {} of each step",
     "exposed_comm": "exposed communication takes {} of each step",
     "other_kernels": "non-matrix kernels take {} of each step",
     "dtype": "matrix products not in 16 bit cost {} of each step",
@@ -86,7 +86,7 @@ def why_idle_differs(rank: RankResult, parts: Sequence[PeakPart], column: Column
     lost = lost_time.total_ms(lost_time.rows(rank, column))
     if not idle or fmt.duration_ms(idle) == fmt.duration_ms(lost):
         return None
-    return f"Idle is time without any GPU operation. With copies and communication that nothing overlaps, {fmt.duration_ms(lost)} is lost, as on the Idle page."
+    return f"Idle is time without any GPU operation. With copies and communication that are not overlapped, {fmt.duration_ms(lost)} is lost, as on the Idle page."
 
 
 def largest_wait(rank: RankResult, key: PartKey, column: Column) -> tuple[lost_time.LostTimeRow, float] | None:

@@ -71,7 +71,7 @@ def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
     """Return the line below the headline, or None.
 
     It says where the time goes, unless the headline says this. For a healthy run, it says what might help. If the headline names
-    ``included`` changes, the line names a finding that ends the run. Long pauses between steps are mentioned.
+    ``included`` changes, a finding that ends the run goes to this line. Long pauses between steps are mentioned.
     """
     return " ".join(filter(None, (_below(result, included), between_steps(result)))) or None
 
@@ -95,7 +95,7 @@ def between_steps(result: RunResult) -> str | None:
 def _pause_in_words(pauses: Pauses, step_ms: float) -> str:
     if pauses.reason == "unknown":
         share = fmt.share(pauses.share(step_ms))
-        return f"Between its steps the loop pauses for {pauses.length_text}, {pauses.frequency_text}: {share} of the run, which these times do not include."
+        return f"Pauses between steps are not included in these times: {pauses.length_text}, {pauses.frequency_text} ({share} of the run)."
     activity = "Evaluation" if pauses.reason == "evaluation" else "Writing checkpoints"
     mean, length = fmt.duration_ms(pauses.ms_per_step), f"{fmt.duration_ms(pauses.mean_ms)} {pauses.frequency_text}"
     if pauses.in_step:
@@ -123,7 +123,7 @@ def _below(result: RunResult, included: Sequence[Finding]) -> str | None:
 
 
 def _reason(finding: Finding, result: RunResult) -> str:
-    """Return why ``finding`` is advised: the run's first line if it is about this, else the title."""
+    """Return why ``finding`` is advised: the run's first line if it names the cause, else the title."""
     line, verdict = first_line(result), judge(result.lead) if result.lead is not None else None
     if verdict is None or verdict.step.value is None or finding.ends_the_run:
         return line
@@ -201,7 +201,7 @@ def _whole_action(finding: Finding, result: RunResult) -> str:
 def _after(finding: Finding, result: RunResult) -> float | None:
     """Return the step time in ms after ``finding``.
 
-    After its prerequisite too if the plan begins with both.
+    If the plan begins with its prerequisite and then ``finding``, both are made.
     """
     first = prepared_by(finding, result)
     if first is not None and [step.rule for step in result.plan[:2]] == [first.rule, finding.rule]:

@@ -17,7 +17,7 @@ def gain_text(finding: Finding) -> str:
         after_ms = finding.predicted_step_ms
         return f"saves ≈\u00a0{fmt.saved_time(after_ms + finding.gain_ms, after_ms)} per step ({share})"
     if finding.pays_later:
-        return "pays only after another change"
+        return "helps only after another change"
     if finding.claims == "ceiling" and finding.ceiling_ms_per_step is not None:
         if "hidden" in finding.explains.topics and not finding.explains.causes:  # The advice is to record more steps.
             return f"{fmt.duration_ms(finding.ceiling_ms_per_step)} of each step is in no profiled step"
@@ -71,7 +71,7 @@ def caution(finding: Finding) -> str:
     if finding.observed:
         return "by telemetry alone"
     if "spare_memory" in finding.explains.topics:
-        return "more samples per second, in longer steps"
+        return "more samples per second, but longer steps"
     return "prevents running out of memory" if finding.ends_the_run else "gain not predicted"
 
 

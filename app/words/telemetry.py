@@ -204,7 +204,7 @@ QUANTITIES_OF = {
     "host-memory": ("host_mem_used_bytes",),
     observed_slug("memory-growth"): ("mem_used_bytes",),
 }
-STATES = {"confirmed": "Confirmed", "corrected": "Corrected", "telemetry alone": "By telemetry alone"}
+STATES = {"confirmed": "Confirmed", "corrected": "Corrected", "telemetry alone": "From telemetry only"}
 
 
 def statements(result: RunResult) -> list[str]:

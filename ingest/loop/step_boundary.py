@@ -8,7 +8,7 @@ from __future__ import annotations
 BACKWARD, GRADIENT, CALL, BATCH = "backward", "gradient", "call", "batch"
 # The kinds from best to worst. One step may contain several events of a worse kind.
 BOUNDARIES = (BACKWARD, GRADIENT, CALL, BATCH)
-STEP_NAME = "Sawtooth.step#"  # In a profile of such a loop, the annotation at the end of each step begins with this text.
+STEP_NAME = "Sawtooth.step#"  # Prefix of the annotation that ends each step of a loop without an optimizer.
 TIMED_NAME = "Sawtooth.timed"  # This annotation marks the profile of a program in which the recorder saw no loop.
 NO_OPTIMIZER = "No optimizer stepped, so a step is "
 _WORDS = {

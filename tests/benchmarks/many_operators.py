@@ -48,7 +48,7 @@ print("STEPS", json.dumps([times, used, resource.getrusage(resource.RUSAGE_SELF)
 def measured(folder: Path, loop: tuple[int, float, str], *before: str) -> tuple[list[float], list[float], float, str]:
     """Return the steps of a loop and their processor time in s, its peak memory in MB, and messages.
 
-    ``loop`` are its operators, seconds and device.
+    ``loop`` is the number of operators, the seconds and the device.
     """
     script = folder / "train.py"
     script.write_text(LOOP, encoding="utf-8")

@@ -3,7 +3,7 @@
     python -m tests.benchmarks.pages [--events 5000000] [--rounds 3] [--trace TRACE.json.gz] [--data FOLDER] [--screens …]
 
 It ingests a trace of the given size (or takes the largest run of ``--data``) and opens every screen with empty caches.
-It prints by screen: its queries and the slowest of them, the time of the whole script, and the bytes of its charts and
+It prints for each screen: the number of queries, the slowest query, the time of the whole script, and the bytes of the charts and
 of the page. All are medians of the rounds. Processor time is next to wall time, because on a machine with other work only
 processor time is meaningful. ``tests.benchmarks.clicks`` measures a viewer's waits in a browser.
 """
@@ -32,7 +32,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.benchmarks.ingest import BUNDLED, make
 from tests.support.paths import ROOT
 
-SLOW_MS = 100.0  # The bar for a query; slower ones are listed with their text.
+SLOW_MS = 100.0  # Slower queries are listed with their text.
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Query:
 
 
 class TimedCursor:
-    """A cursor that adds the time of every call to that of its query."""
+    """A cursor that measures the time of each query, including the calls that fetch its rows."""
 
     def __init__(self, cursor: Any, seen: list[Query]) -> None:
         self._cursor, self._seen = cursor, seen
@@ -153,7 +153,7 @@ def _elements(test: Any) -> Iterator[Any]:
 
 
 def ingested(folder: DataFolder, source: Path, events: int) -> Manifest:
-    """Make a trace of ``events`` events and ingest it, as the child of an upload does."""
+    """Make a trace of ``events`` events and ingest it, like an upload."""
     from sawtooth.app.jobs.ingest_files import ingest_into_runs
 
     trace = folder.uploads / "large.json.gz"
@@ -175,7 +175,7 @@ def largest(folder: DataFolder) -> Manifest:
 
 
 def analysed(folder: DataFolder, manifest: Manifest) -> None:
-    """Analyse the run and store the result, as the child of an upload does."""
+    """Analyse the run and store the result, like an upload."""
     from sawtooth.analysis.result_cache import cached_file, result_of
 
     start = time.perf_counter()
@@ -225,7 +225,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--trace", type=Path, default=BUNDLED)
     parser.add_argument("--data", type=Path, help="use this folder's largest run instead of a new one")
-    parser.add_argument("--screens", nargs="*", help="only these")
+    parser.add_argument("--screens", nargs="*", help="measure only these screens")
     given = parser.parse_args()
     print(
         f"{platform.platform()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}; {given.rounds} rounds"

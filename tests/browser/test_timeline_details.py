@@ -1,6 +1,6 @@
-"""Tests of the timeline's details in a real browser: of a slice, of a range and of lost time.
+"""Browser tests of the timeline's details of a slice, a range and lost time.
 
-They also test the reader's current and earlier place, and notes.
+They also test notes, and the links back to earlier views.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MATMUL = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
 
 @pytest.fixture(scope="module")
 def run(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a loop that launches slowly from a line in train.py, after a product of known shapes."""
+    """Return a loop with a matrix product, then slow launches from a line of train.py."""
     trace = ChromeTrace()
     for i in range(STEPS):
         at = i * STEP_US
@@ -80,7 +80,9 @@ def test_a_click_on_a_slice_shows_its_details(server: Server, run: str, page: Pa
     expect(frames.first).to_have_text("train.py(7): train")
     expect(frames).to_have_count(2)
     expect(details).to_contain_text(re.compile("starts .* after its launch"))
-    assert page.evaluate("sawtoothTimeline.drawer.links.some(link => link.role === 'launch')"), "an arrow leads there"
+    assert page.evaluate("sawtoothTimeline.drawer.links.some(link => link.role === 'launch')"), (
+        "an arrow links the launch to the slice"
+    )
     all_of_these = details.get_by_role("button", name="Show all of these")
     all_of_these.click()
     expect(all_of_these).to_have_attribute("aria-pressed", "true")
@@ -94,7 +96,7 @@ def test_a_click_on_a_slice_shows_its_details(server: Server, run: str, page: Pa
 
 @pytest.mark.slow
 def test_lost_time_links_to_its_line_and_to_the_gain(server: Server, run: str, page: Page) -> None:
-    """The sidebar's link still has the focus. One key opens everything."""
+    """The key works although the sidebar's link still has the focus."""
     finding = next(f for f in json.loads(fetch(server, f"/api/v1/runs/{run}/report"))["findings"] if f["predicted_step_ms"])
     page.goto(f"{server.url}/verdict?run={run}")
     page.get_by_test_id("stSidebar").get_by_role("link", name="Timeline").click()
@@ -175,7 +177,7 @@ def test_the_view_is_also_a_table_with_a_link_to_perfetto(server: Server, run: s
         page.get_by_role("tabpanel", name=f"{what} in view").get_by_test_id("stDataFrame")
         for what in ("GPU operations", "Lost time")
     ]
-    expect(tables[0]).to_contain_text("s16816gemm")  # Once the picture has reported that it is drawn.
+    expect(tables[0]).to_contain_text("s16816gemm")  # Wait until the timeline is drawn.
     assert page.evaluate("performance.getEntriesByName('timeline-whole').length") == 1
     page.get_by_role("tab", name="Lost time in view").click()
     expect(tables[1]).to_contain_text("kernel launches")
@@ -196,7 +198,7 @@ def test_all_ranks_of_a_job_are_on_one_clock(server: Server, page: Page, tmp_pat
     square = page.get_by_role("group", name="Ranks and steps").get_by_role(
         "button", name=re.compile("^rank 1.*ProfilerStep#1:")
     )
-    square.click()  # A square of the map of ranks and steps leads there.
+    square.click()  # The view moves to this rank and step.
     until(page, "sawtoothTimeline.target.start > 0 && !sawtoothTimeline.move")
     step = page.evaluate("sawtoothTimeline.data.heat[1].steps.find(step => step[5] === 'ProfilerStep#1')")
     start, end = view(page)

@@ -25,7 +25,7 @@ def lose_group(key: Callable[[Event], Any], which: Callable[[Event], bool], rank
 
 
 def lose_all_between(begin: float, end: float) -> Damage:
-    """Remove every event of host and GPU that begins within a time range, and marks."""
+    """Remove all events that begin within a time range, including step marks."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         starts = [event["ts"] for event in events if event.get("ph") == "X"]
@@ -69,7 +69,7 @@ def every_time(factor: float) -> Damage:
 
 
 def named_threads(events: list[Event], _: random.Random) -> list[Event]:
-    """Write processes and threads as words."""
+    """Write process and thread numbers as text."""
     for event in events:
         for key in ("pid", "tid"):
             if key in event:
@@ -156,7 +156,7 @@ def renamed_marks(to: Callable[[int], str]) -> Damage:
 
 
 def marks_of_gpu_only(events: list[Event], _: random.Random) -> list[Event]:
-    """Remove the host's step marks and leave the GPU's."""
+    """Remove the host's step marks but not the GPU's."""
     return [e for e in events if not (is_step(e) and e.get("cat") == "user_annotation")]
 
 
@@ -166,7 +166,7 @@ def marks_of_host_only(events: list[Event], _: random.Random) -> list[Event]:
 
 
 def unpopped(share: float) -> Damage:
-    """Let ranges of the user end with the recording."""
+    """Let the user's ranges last until the end of the recording."""
 
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
         end = max(e["ts"] + e.get("dur", 0) for e in events if e.get("ph") == "X")
@@ -226,7 +226,7 @@ def shuffled(events: list[Event], chance: random.Random) -> list[Event]:
 
 
 def times_as_text(events: list[Event], _: random.Random) -> list[Event]:
-    """Write times as words."""
+    """Write times as text."""
     for event in events:
         for key in ("ts", "dur"):
             if key in event:

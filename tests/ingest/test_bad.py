@@ -142,8 +142,8 @@ def test_duplicates_of_two_profilers_are_kept_once(tmp_path, folder, sound):
     assert tables == sound and notes["duplicate"] == 6
 
 
-def test_begins_and_ends_of_other_tools_become_operators(tmp_path, folder, sound):
-    """Begins and ends may be in any order in the file. An end without a begin is counted."""
+def test_separate_begin_and_end_events_become_operators(tmp_path, folder, sound):
+    """The events may have any order in the file. An end event without a begin event is counted."""
     events = []
     for e in sound_trace.sound_events():
         if e.get("cat") != "cpu_op":

@@ -46,7 +46,7 @@ def of_rule(result: RunResult, rule: str) -> Finding | None:
 
 
 def kernels(trace: ChromeTrace, at: float, count: int, operator: str = "aten::add", each_us: float = 4) -> None:
-    """Add operators of ``each_us`` from ``at`` on, each with one kernel of the same duration.
+    """Add ``count`` operators that begin at ``at`` and last ``each_us``, each with one such kernel.
 
     The kernel starts 2 µs after its launch began.
     """

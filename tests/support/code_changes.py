@@ -13,7 +13,7 @@ from sawtooth.analysis.run.model import CodeChange
 
 
 def code_changes() -> dict[str, CodeChange]:
-    """Return each change by its module, framework and number in the module, such as "casts PyTorch 1"."""
+    """Return all changes by module, framework and number, such as "casts PyTorch 1"."""
     changes: dict[str, CodeChange] = {}
     seen: set[int] = set()
     for module in pkgutil.walk_packages(findings.__path__, findings.__name__ + "."):

@@ -64,10 +64,10 @@ MIN_INDEPENDENT = 3  # With fewer per side, 10 to 20 % of the intervals miss the
 def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
     """Return the verdict on whether B's best step time differs from A's.
 
-    "faster" and "slower" need an interval without zero and a change of at least max(2 %, floor). The floor is the difference
-    that steps of one program, or of two sources, may have without a change. Below 20 steps per side, the interval comes from the step times'
-    own intervals. If that interval does not show the change, the word has low confidence. It then needs at least 4 steps,
-    ranges that do not overlap, and a change of max(10 %, floor). From 3 runs per side on, the unit is the run, not the step.
+    "faster" and "slower" need an interval that excludes 0, and a change of at least max(2 %, floor). The floor is how much the sides
+    may differ if nothing changed. With fewer than 20 steps per side, the interval comes from the intervals of the step times. If
+    it does not show the change, "faster" and "slower" have low confidence. They then need at least 4 steps per side, ranges that do not overlap,
+    and a change of at least max(10 %, floor). With 3 or more runs per side, the runs are compared instead of the steps.
     The table in ``certainty`` defines the confidence.
     """
     a, b = before_profile(a, b)
@@ -77,7 +77,7 @@ def verdict(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
 
 
 def _with_host_variation(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
-    """Return the verdict, with less confidence for runs that their hosts limit."""
+    """Return the verdict; lower its confidence if the host limits a run."""
     judged = _verdict(a, b)
     if judged.ci95_ms is not None:
         judged = replace(judged, ci95_ms=limit_to_gpu_work(judged.ci95_ms, a, b))
@@ -88,7 +88,7 @@ def _with_host_variation(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps])
 
 
 def _by_marked_steps(judged: Verdict, a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict:
-    """Return the verdict, with the direction of the marked steps if only these differ."""
+    """Return the verdict; if only the marked steps differ, use their direction."""
     sides = without_drift(a, b)
     if sides is None or not (marked := _verdict(*sides)).shown:
         return judged
@@ -127,7 +127,7 @@ def _by_steps(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> Verdict
         return _by_runs(a, b, best_b - best_a, floor)
     if _step_times_decide((*a, *b)):
         return _by_marks(a, b, best_a, best_b, floor)
-    # A run without profiled steps counts with its best step time. It shows nothing about how steps vary.
+    # A run without profiled steps does not show how steps vary. Only its best step time is used.
     steps_a, steps_b = ([run.steps_at_best() for run in side if run.steps_ms] for side in (a, b))
     floor = max(floor, noise_floor(steps_a), noise_floor(steps_b))
     pair = _SidePair(a=steps_a, b=steps_b, best_a=best_a, best_b=best_b, floor=floor, between=reasons.between_recordings(a, b))
@@ -148,7 +148,7 @@ def _one_recording(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> bo
 
 
 def _step_times_decide(runs: Sequence[MeasuredSteps]) -> bool:
-    """Return whether all step times have intervals, and either all come from marks or a run has no steps."""
+    """Return whether step times decide. All need intervals, and all marks or a run without recorded steps."""
     marked = all(run.source == "marks" for run in runs)
     bounded = all(run.low_ms is not None and run.high_ms is not None for run in runs)
     return bounded and (marked or any(not run.steps_ms for run in runs))
@@ -156,7 +156,7 @@ def _step_times_decide(runs: Sequence[MeasuredSteps]) -> bool:
 
 @dataclass(frozen=True)
 class _SidePair:
-    """Steps and best step times of both sides in ms, the ``floor`` as a share, and a name for messages."""
+    """Steps and best step times of both sides in ms; ``floor`` is a share, ``between`` is for messages."""
 
     a: Sequence[F64]
     b: Sequence[F64]
@@ -219,7 +219,7 @@ def _by_runs(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], change: flo
 
 
 def _by_marks(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps], best_a: float, best_b: float, floor: float) -> Verdict:
-    """Judge by the step times alone, if they come from marks over many more steps or a run has no steps."""
+    """Judge by the step times, not by the recorded steps. Marks cover many more steps."""
     change = best_b - best_a
     variation_ms = RUN_TO_RUN * math.hypot(best_a / math.sqrt(len(a)), best_b / math.sqrt(len(b)))
     interval = widened_interval((change - variation_ms, change + variation_ms), change_interval(a, b, change), change)
@@ -252,7 +252,7 @@ def _by_ranges(pair: _SidePair, *, similar_steps: bool = False) -> Verdict:
         f"{len(a)} and {len(b)} counted steps are too few to show how steps vary (at least {MIN_STEPS_FOR_INTERVAL} per side)"
     )
     if similar_steps:
-        limits = f"The {len(a)} and {len(b)} steps drift so slowly that they contain fewer than {MIN_INDEPENDENT} independent stretches"
+        limits = f"The {len(a)} and {len(b)} steps drift slowly and have fewer than {MIN_INDEPENDENT} independent stretches"
     limit = max(MIN_CHANGE_FEW_STEPS, floor)
     middle_a, middle_b = float(np.median(a)), float(np.median(b))
     distance = max((a.max() - middle_a) + (middle_b - b.min()), (middle_a - a.min()) + (b.max() - middle_b))
@@ -288,11 +288,10 @@ def _by_interval(pair: _SidePair) -> Verdict:
         reason = f"The 95 % interval of the change {between} excludes 0. Two recordings do not show how runs vary."
         return Verdict(_word(pair.change), confidence, reason, ends, floor, smallest)
     if is_significant:
-        reason = f"The median step and the mean step change in opposite directions {between}: a few long steps decide."
+        reason = f"The median step and the mean step change in opposite directions {between}, because of a few long steps."
         return Verdict("inconclusive", "low", reason, ends, floor, smallest)
     if relative_difference(pair.best_a, pair.best_b) >= limit > share:
-        note = "the median step does not change; a few long steps move the mean."
-        reason = f"Between the medians, {note} {reasons.could_have_seen(smallest)}"
+        reason = f"Only the mean step changes, because of a few long steps. The median step does not. {reasons.could_have_seen(smallest)}"
         return Verdict("no_difference_shown", "low", reason, ends, floor, smallest)
     note = reasons.why_none(share, limit, includes_zero=not interval.excludes_zero())
     reason = f"{between[0].upper()}{between[1:]}, {note} {reasons.could_have_seen(smallest)}"

@@ -28,8 +28,8 @@ from sawtooth.analysis.replay.simulation import (
     with_median_latencies,
 )
 
-MAX_REPLAY_ERROR = 0.03  # Largest relative error with which a replay with median latencies still reproduces the recording.
-DEVICE_BOUND_SHARE = 0.05  # Share of a step. If the host causes less idle time, a faster host saves less than step times vary.
+MAX_REPLAY_ERROR = 0.03  # Relative error. The estimate is rejected if the replay differs more from the recording.
+DEVICE_BOUND_SHARE = 0.05  # Share of a step. Step times vary more than this, so a smaller gain cannot be seen.
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class UnprofiledEstimate:
     """The run of one device without the profiler.
 
     ``step_ns`` is the mean step, or None with ``why_missing`` if the replay does not reproduce the recording. ``ledger`` has ns
-    per step by (owner, cause), where the cause of useful time is None; it sums to the estimated window. ``loses`` has ns per step
+    per step by (owner, cause) and sums to the estimated window. The cause of useful time is None. ``loses`` has ns per step
     by cause: the replay minus the replay without that cause. ``median_error`` is the relative error of the recorded step,
     replayed with median latencies.
     """

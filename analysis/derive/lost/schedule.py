@@ -42,7 +42,7 @@ class Schedule:
     """Start and end of every operation, recorded or replayed, by gpu_op_id.
 
     A value is NEVER if the operation or its launch is not part of the schedule. ``awaited_by`` is the call that waits for the
-    operation, also if the operation has already finished then (-1 if there is none).
+    operation, even if the operation has already finished (-1 if there is none).
     """
 
     start: I64
@@ -139,13 +139,13 @@ def schedule_of(
     awaited_by[ops.op[host.wait_op]] = host.call[node]
     reached = np.full(len(host), NEVER, dtype=np.int64)
     np.maximum.at(reached, node, op_end[host.wait_op])
-    true = np.flatnonzero(reached > host_start)
+    waiting = np.flatnonzero(reached > host_start)
     waits = Waits(
-        view.lines.of_thread[host.thread[true]],
-        host_start[true],
-        reached[true],
-        host.call[true],
-        WAIT_CODES[host.wait_cause[true]],
+        view.lines.of_thread[host.thread[waiting]],
+        host_start[waiting],
+        reached[waiting],
+        host.call[waiting],
+        WAIT_CODES[host.wait_cause[waiting]],
     )
     return Schedule(
         start=start,

@@ -47,7 +47,7 @@ def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
     position[order] = np.arange(1, len(ops) + 1)
     upto = np.searchsorted(end[order], start[late_ops], side="right")
     # Operations are removed in reverse order of launch, so those that remain were launched earlier. Place 0 means none.
-    # ``nearest`` is a union-find structure: the closest place, at or before each, whose operation is not removed.
+    # ``nearest`` is a union-find structure. It gives, for each place, the last place up to it that is not removed.
     nearest = list(range(len(ops) + 1))
     remaining = len(ops)
     places = position.tolist()
@@ -67,11 +67,11 @@ def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
 def _handed_over(events: TraceEvents, ops: DeviceOps, launched: NDArray[np.bool_]) -> I64:
     """Return, for each operation that depends on another stream's work, the last such operation, else -1.
 
-    A communicator's stream waits for its caller's stream, that is, for the work launched there before. Some operators launch on
-    several streams, such as cuDNN's recurrent networks. Such an operator hands its work from each stream to the next one. The
-    first stream waits for the caller's stream, and the caller's next launch waits for the last one to end.
-    If the host is late, the recording shows no such waits, but a faster host or longer kernels would cause them. If any
-    kernel of a name on a stream started before the assumed dependency ended, the assumption is dropped for all of them.
+    A communicator's stream waits for the work that its caller launched before. Some operators launch on several streams, such as
+    cuDNN's recurrent networks. Then the first stream waits for the caller's stream, each further stream waits for the one before,
+    and the caller's next launch waits for the stream that ends last.
+    If the host is late, the recording shows no such waits, but a faster host or longer kernels would cause them. A dependency is
+    not assumed for a kernel name on a stream if one of its kernels started before the other operation ended.
     """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, np.int64)
@@ -109,9 +109,9 @@ def _handed_over(events: TraceEvents, ops: DeviceOps, launched: NDArray[np.bool_
 
 
 def _on_several_streams(events: TraceEvents, ops: DeviceOps, among: NDArray[np.bool_]) -> tuple[I64, dict[int, int]]:
-    """Return the operators that use several streams, by operation, and the last-ending operation of each.
+    """Return the operator of each operation, and by operator the operation that ends last.
 
-    The operator is -1 for all other operations. Only operations ``among`` count.
+    The operator is -1 if it uses only one stream. Only the operations in the mask ``among`` are examined.
     """
     operators = np.full(len(ops), -1, np.int64)
     operators[among] = events.calls.cpu_op[events.gpu.call[ops.op[among]]]

@@ -17,8 +17,8 @@ PAGEABLE_TO_HOST = "(?i)device *-> *pageable|DtoH.*pageable"
 PINNED_BYTES_PER_NS = 55.0  # Measured on an H200 with PCIe 5 ×16: 55.5 GB/s pinned, 10 to 23 GB/s pageable.
 MIN_CHECKPOINT_COPIES = 16  # Tensors copied to the host in one step. Reading losses and norms copies only single numbers.
 MIN_CHECKPOINT_BYTES = 1_000_000  # In one step. A smaller copy cannot be a model.
-# Bytes to pageable memory in one step, in at least two copies. A model's state in few large tensors has at least this size.
-# Values that a loop reads only in some steps, for logs or tests, are smaller.
+# Bytes copied to pageable memory in one step, in at least two copies. The state of a model with few large tensors is not smaller.
+# Values that a loop reads in some steps, for logs or tests, are smaller.
 MIN_BYTES_OF_FEW_TENSORS = 50_000_000
 SAVE_LESS = Action(
     "Save",
@@ -112,7 +112,7 @@ def checkpoint_copies(context: RuleContext) -> CountedEvents:
     """Return the copies to the host in steps that probably write a checkpoint.
 
     A checkpoint copies many tensors, or a few large tensors in only some of the steps. Large copies in every step are results.
-    So a single profiled step cannot show a checkpoint, and the result is then empty.
+    One profiled step cannot show this difference, so the result is then empty.
     """
     to_host = copies(context, "(?i)DtoH|DeviceToHost")
     if to_host.steps < 2:
@@ -142,10 +142,12 @@ def checkpoint_calls(context: RuleContext) -> tuple[int, ...]:
 def copies_of_made_tensors(context: RuleContext) -> CountedEvents:
     """Return the pageable copies of tensors that an operator made on the host directly before the copy.
 
-    The column ``maker`` names this operator, which ran on the copying thread after the thread's previous launch. The result has no
-    tensors made inside the data loader's annotation, because they are part of loading. It has no handles of ``record_function``,
-    and no tensors that are then filled with data that only the host has, such as text converted to numbers row by row. It has no
-    tensors that other operators compute for longer than the maker's time, such as images chosen by ``randperm`` and normalized.
+    The column ``maker`` names this operator, which ran on the copying thread after the thread's previous launch. These tensors are
+    left out:
+    - tensors made inside the data loader's annotation, because they are part of loading
+    - handles of ``record_function``
+    - tensors that are then filled with data that only the host has, such as text converted to numbers row by row
+    - tensors for which other operators take longer than the maker, such as images chosen by ``randperm`` and normalized
     """
     pageable = copies(context, PAGEABLE_TO_DEVICE)
     calls = [int(call) for call in pageable.frame["call_id"].dropna()]
@@ -188,7 +190,7 @@ def _filling_calls(context: RuleContext, makers: pd.DataFrame) -> set[int]:
 
 
 def _computed_calls(context: RuleContext, makers: pd.DataFrame) -> set[int]:
-    """Return the calls of ``makers`` whose tensor other operators compute longer than ``maker_ns``."""
+    """Return the calls of ``makers`` for whose tensor other operators take longer than ``maker_ns``."""
     if not len(makers):
         return set()
     rows = context.recording.rows(

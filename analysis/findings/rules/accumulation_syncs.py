@@ -82,7 +82,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     ]
     yield Evidence(
         Advice(
-            f"Gradients are all-reduced after each of {micro_batches} micro-batches per step: all but the last cost {in_words(cost_ms)}",
+            f"Gradients are all-reduced after each of {micro_batches} micro-batches per step. Once is enough; the others cost {in_words(cost_ms)}",
             Action(
                 "Run",
                 "all but the last micro-batch of a step under model.no_sync()",

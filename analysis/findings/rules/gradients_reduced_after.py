@@ -68,9 +68,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     calls_ms = 0.0 if gains else _calls_ms(context)
     if not gains and calls_ms < FEW_LINES_TO_CHANGE.share * (context.rank.best.profiled.value or 0.0):
         return
-    cost_clause = (
-        f"{in_words(exposed_ms)} that nothing overlaps" if gains else f"{in_words(calls_ms)} of the profiled host's time"
-    )
+    cost_clause = f"{in_words(exposed_ms)} are not overlapped" if gains else f"{in_words(calls_ms)} of the profiled host's time"
     yield Evidence(
         Advice(
             f"{count:.0f} all-reduces per step follow the backward pass, one for each gradient: {cost_clause}",

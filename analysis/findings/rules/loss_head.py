@@ -84,7 +84,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         rows,
         Advice(
-            "The loss reads and writes its logits in {kernels}: {cost} of each step, without the head's products",
+            "The loss reads and writes its logits in {kernels}: {cost} of each step (matrix products not included)",
             Action(
                 "Compile",
                 "the loss",

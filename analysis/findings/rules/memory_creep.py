@@ -47,7 +47,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     growth_per_step = sum(growth) / len(growth)  # In bytes.
     memory = memory_use(context)
     steps_left = (memory[1] - memory[0]) / growth_per_step if memory else None
-    end_clause = f": full after about {float(f'{steps_left:.1e}'):,.0f} more steps" if steps_left is not None else ""
+    end_clause = f" and is full after about {float(f'{steps_left:.1e}'):,.0f} more steps" if steps_left is not None else ""
     ends_the_run = steps_left is None or steps_left < LONG_RUN_STEPS
     yield Evidence(
         Advice(

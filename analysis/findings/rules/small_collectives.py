@@ -35,7 +35,7 @@ MIN_COLLECTIVES = 20  # Small collectives per step. A few are metrics and flags.
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel uses buckets of this size by default.
 MIN_BUCKET_RATIO = 8  # Default bucket size ÷ median size. Buckets of half the default size are a user's setting.
 ALL_REDUCE_OPERATOR = "c10d::allreduce_"
-JOIN_GRADIENTS = Action("Put", "gradients together", ": a larger bucket_cap_mb, or one flat tensor for small values.")
+JOIN_GRADIENTS = Action("Combine", "gradients", ": use a larger bucket_cap_mb, or one flat tensor for small values.")
 LARGE_BUCKETS_RISK = "Larger buckets start later and overlap less."
 # After a step of ZeroRedundancyOptimizer, each rank broadcasts the parameters that it updated, one by one unless they are in buckets.
 SEND_PARAMETERS = Action(

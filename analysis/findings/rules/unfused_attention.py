@@ -60,7 +60,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"Attention is not fused: products, mask, softmax and copies take {in_words(cost_ms)} of each step",
             Action("Call", "scaled_dot_product_attention", ", which never writes the score matrix."),
-            note="Predicted without the kernels that only move scores, queries, keys, values or outputs. The products together take as long as a fused kernel.",
+            note="The prediction leaves out the kernels that only move scores, queries, keys, values or outputs. It assumes that a fused kernel takes as long as the products.",
             risk="Attention weights are no longer returned. Dropout draws other random numbers.",
             changes=CHANGES,
         ),

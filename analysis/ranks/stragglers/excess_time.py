@@ -35,9 +35,9 @@ class ExcessTime:
 
     @property
     def times(self) -> float:
-        """The loss per step of the run ÷ that of the profiled steps.
+        """The rank's loss per step in the whole run ÷ its loss per profiled step.
 
-        A stall in some steps may have another frequency in the few profiled steps than in the whole run.
+        The two differ if stalls are more or less frequent in the few profiled steps.
         """
         return sum(ns * self._times(part) for part, ns in self.excess.items()) / 1e6 / self.own_ms if self.own_ms else 1.0
 
@@ -49,7 +49,7 @@ class ExcessTime:
 
     @property
     def stall_share(self) -> float | None:
-        """The share of the run's steps with a stall; None if most of the excess is not such stalls."""
+        """The share of the run's steps with a stall; None if the largest part of the excess is not stalls."""
         part = max(self.excess, key=lambda p: self.excess[p], default=None)
         return self._marked(part).share if part is not None and part in self.stalls else None
 
@@ -69,7 +69,7 @@ class ExcessTime:
     def within_host_error(self) -> bool:
         """Whether the largest part may be a host that the profiler slows more than others.
 
-        Such a host is late in most steps, by slower launches or by somewhat longer pauses. No stall is in the step marks.
+        Such a host is late in most steps, because its launches are slower or its pauses longer. Its step marks show no stalls.
         """
         part = max(self.excess, key=lambda p: self.excess[p])
         if part.cause in OF_GPU or not CAUSE_OF[part.cause].slowed or not self.in_most_steps or part in self.stalls:
@@ -102,10 +102,10 @@ class ExcessTime:
 
     @property
     def reason(self) -> str | None:
-        """As in ``Straggler``."""
+        """The reason, as described in ``Straggler``."""
         return self._reason[0]
 
     @property
     def kernel_ratio(self) -> float | None:
-        """As in ``Straggler``."""
+        """The ratio of kernel times, as described in ``Straggler``."""
         return self._reason[1]

@@ -36,7 +36,7 @@ class RunsKernels(Protocol):
 
     @property
     def quiet(self) -> Quiet:
-        """As in ``contention.Kernels``."""
+        """As described in ``contention.Kernels``."""
         ...
 
     @property
@@ -65,12 +65,12 @@ class LateRank(Protocol):
 
     @property
     def reason(self) -> str | None:
-        """As in ``Straggler``."""
+        """As described in ``Straggler``."""
         ...
 
     @property
     def kernel_ratio(self) -> float | None:
-        """As in ``Straggler``."""
+        """As described in ``Straggler``."""
         ...
 
 

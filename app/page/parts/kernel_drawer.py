@@ -148,8 +148,8 @@ def verdict_on(gain_ms: float | None, kernel_ms: float, step_ms: float | None) -
     if step_ms and most_ms < MIN_NAMED_SHARE * step_ms:
         return f"Nothing to gain here: {'it takes' if gain_ms is None else 'as fast as possible, it would save'} {fmt.duration_ms(most_ms)}{share}."
     if gain_ms is None:
-        return f"No finding is about it. It takes {fmt.duration_ms(most_ms)}{share}; how fast it could be is not known."
-    return f"No finding is about it. As fast as possible, it would save at most {fmt.duration_ms(most_ms)}{share}, and less where other work runs at the same time."
+        return f"There is no finding about it. It takes {fmt.duration_ms(most_ms)}{share}; how fast it could be is not known."
+    return f"There is no finding about it. The fastest possible kernel would save at most {fmt.duration_ms(most_ms)}{share}, and less if other work runs at the same time."
 
 
 def _what_to_gain(works_for: pd.DataFrame, row: pd.Series, rank: RankResult, result: RunResult) -> None:

@@ -1,4 +1,4 @@
-"""Details of one row of the Work screen: the changes about it, and its parts."""
+"""Details of one row of the Work screen: its parts, and the changes that affect it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def show(
         if row["category"] == "communication":
             frame.link("communication", "Which collectives are exposed", run=result.manifest.id, icon=":material/lan:")
         elif row["ms"]:
-            frame.link("efficiency", "How near operators come to the peak", run=result.manifest.id, icon=":material/speed:")
+            frame.link("efficiency", "How close operators come to the peak", run=result.manifest.id, icon=":material/speed:")
         else:
             frame.link("idle", "What the GPU waits for", run=result.manifest.id, icon=":material/hourglass_empty:")
     if by in ("operator", "shape"):
@@ -73,13 +73,13 @@ def _named(by: Grouping, name: str) -> str:
 
 
 def show_other_work(ms: float, step_ms: float | None) -> str:
-    """Say what is known of work that no finding is about; it takes ``ms`` per profiled step."""
+    """Describe work without a finding, which takes ``ms`` per profiled step."""
     if not ms:
         return "It launches no GPU work itself. Its host time matters only where the GPU waits for the host."
     share = f", {fmt.share(ms / step_ms)} of a profiled step" if step_ms else ""
     if step_ms and ms < kernel_drawer.MIN_NAMED_SHARE * step_ms:
         return f"Nothing to gain here: it takes {fmt.duration_ms(ms)}{share}."
-    return f"It takes {fmt.duration_ms(ms)}{share}. No finding is about it."
+    return f"It takes {fmt.duration_ms(ms)}{share}. There is no finding about it."
 
 
 def _part(rows: pd.DataFrame, part: Grouping, rank: RankResult) -> None:

@@ -16,8 +16,7 @@ SHOWN = 8  # Rows on a phone; the CSV has all.
 def rows(listed: pd.DataFrame, names: Mapping[str, str]) -> list[cards.NarrowRow]:
     """Return the longest rows of a list below the timeline; ``names`` are the run's own names of causes.
 
-    A row of operations has its name and number, a wait has its place and its time. ``kind`` or ``cause`` is the key of its
-    colour.
+    A row shows operations (their name and number) or a wait (its place and time). Its column ``kind`` or ``cause`` selects the colour.
     """
     longest_ms, dark = float(listed["ms"].max()) or 1.0, frame.is_dark()
     colours = drawing.colours(names)

@@ -192,7 +192,10 @@ def read_calls(trace: NsightTrace) -> None:
 
 
 def _without_inner_copies(calls: Columns) -> Any:
-    """Return a mask without copies. Some exports store each call twice, the copy inside the original."""
+    """Return a mask that removes copies.
+
+    Some exports store each call twice, with the copy inside the original.
+    """
     end = calls["start"] + calls["dur"]
     order = np.lexsort((-calls["dur"], calls["start"], calls["correlation"], calls["name_id"], calls["thread_id"]))
     before, after = order[:-1], order[1:]

@@ -67,7 +67,7 @@ def test_different_calls_and_sizes_are_named(tmp_path: Path) -> None:
     two = {"0": [0, 1, 2]}
     other = {rank: flight(waiting(4, op="all_gather" if rank == 1 else "all_reduce"), two) for rank in range(3)}
     assert said(tmp_path, other) == (
-        "Ranks call different collectives as number 4 of group group_0: all_reduce on ranks 0 and 2, all_gather on rank 1."
+        "Ranks disagree on call 4 of group group_0: all_reduce on ranks 0 and 2, all_gather on rank 1."
     )
     sizes = {rank: flight(waiting(4, size=16 if rank == 2 else 8), two) for rank in range(3)}
     assert (
@@ -85,7 +85,7 @@ def test_one_dump_names_the_call_and_what_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_send_without_its_receive_is_named(tmp_path: Path) -> None:
-    two = {"0": [4, 5]}  # Numbers in names count within the group.
+    two = {"0": [4, 5]}  # The numbers in these names are ranks within the group.
     dumps = {
         4: flight([p2p("send 0->1", 1), p2p("send 0->1", 2, "started")], two),
         5: flight([p2p("recv 1<-0", 1)], two),
@@ -107,7 +107,7 @@ def test_a_running_job_has_no_hang_and_its_late_rank_is_named(tmp_path: Path) ->
     assert headline(report) == "No collective hangs: all 40 recorded calls are completed on ranks 0 to 3."
     (late,) = details(report)
     assert late.replace("\xa0", " ") == (
-        "By the hosts' clocks, rank 2 calls the collectives of group 0 4.00 ms after the first rank on average (100 % of 10 times as the last)."
+        "By the hosts' clocks, rank 2 is 4.00 ms later than the first rank on average in the collectives of group 0. It is the last rank in 100 % of 10 calls."
     )
 
 

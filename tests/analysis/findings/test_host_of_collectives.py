@@ -281,7 +281,7 @@ def test_received_activations_are_not_parameters(tmp_path: Path) -> None:
         assert list(parameters_of(recording, 0)) == [(4, 30)]
 
 
-@pytest.mark.parametrize(("kernel", "verb"), [(SEND, "Send parameters together"), (REDUCE, "Put gradients together")])
+@pytest.mark.parametrize(("kernel", "verb"), [(SEND, "Send parameters together"), (REDUCE, "Combine gradients")])
 def test_broadcasts_of_single_parameters_are_the_optimizers(tmp_path: Path, kernel: str, verb: str) -> None:
     """Buckets of DistributedDataParallel do not change the broadcasts of ZeroRedundancyOptimizer."""
     host = SlowHost(elements=50_000)

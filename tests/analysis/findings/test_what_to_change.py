@@ -115,10 +115,10 @@ SAME = None  # Page and report agree.
         (
             finding_with(ceiling_ms_per_step=0.5, pays_later=True),
             "ceiling",
-            "pays only after another change",
+            "helps only after another change",
             SAME,
         ),
-        (finding_with(pays_later=True), "caution", "pays only after another change", SAME),
+        (finding_with(pays_later=True), "caution", "helps only after another change", SAME),
     ],
 )
 def test_a_finding_has_a_gain_an_upper_limit_or_neither(finding: Finding, claims: str, report: str, page: str | None) -> None:

@@ -64,7 +64,7 @@ def test_recorded_collectives_show_the_late_rank_without_a_replay(
 def test_a_pause_at_the_start_of_a_step_is_not_a_wait_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
-    """A rank's pause at the begin of a step is not another rank's wait at the step's end.
+    """A rank's pause at the start of a step is not another rank's wait at the step's end.
 
     Rank 1's host pauses 1.6 ms as each step begins. Rank 0's host waits longer at its end, between the same two
     launches, and no call shows it.

@@ -1,19 +1,19 @@
-"""Tests of bisecting an interval to the point where a condition stops to hold."""
+"""Tests of bisecting an interval to the point where a condition stops being true."""
 
 from __future__ import annotations
 
 from sawtooth.analysis.replay.bisection import turning_point
 
 
-def test_each_halving_leaves_half_of_the_interval_and_the_turning_point_in_it() -> None:
-    # below 5 of 0 … 16: 8 no, 4 yes, 6 no, 5 no
+def test_each_halving_keeps_the_half_with_the_turning_point() -> None:
+    # x < 5 is false at 8, true at 4, and false at 6 and 5.
     assert turning_point(lambda x: x < 5, 0.0, 16.0, halvings=1) == (0.0, 8.0)
     assert turning_point(lambda x: x < 5, 0.0, 16.0, halvings=2) == (4.0, 8.0)
     assert turning_point(lambda x: x < 5, 0.0, 16.0, halvings=4) == (4.0, 5.0)
 
 
 def test_geometric_bisection_splits_ratios() -> None:
-    # below 3 of 1/4 … 4: 1 yes, 2 yes, √8 yes
+    # x < 3 is true at 1, 2 and √8.
     assert turning_point(lambda x: x < 3, 0.25, 4.0, halvings=2, geometric=True) == (2.0, 4.0)
     low, high = turning_point(lambda x: x < 3, 0.25, 4.0, halvings=3, geometric=True)
     assert round(low**2, 9) == 8.0 and high == 4.0

@@ -28,8 +28,8 @@ def test_a_name_without_room_is_shown_only_on_hover() -> None:
     assert drawn[12][0] == "" and drawn[-1][0] == "works"  # The dot in the middle has others on all sides.
 
 
-def test_the_run_in_the_title_has_its_name_at_the_left_end_without_any_mfu() -> None:
-    # The name has 16 letters: 0.216 of the width, so its left half would leave the picture. The dot of "next" is above it.
+def test_a_long_name_at_the_left_end_is_drawn_to_the_right() -> None:
+    # The name has 16 letters and takes 0.216 of the width. Centred on its dot, it would leave the picture. "next" is above it.
     drawn = names(("mlp_launch_bound", 0.06, 0.0), ("next", 0.1, 0.03), ("mm_bf16", 0.99, 0.7))
     assert drawn == [("mlp_launch_bound", "bottom right"), ("next", "top center"), ("mm_bf16", "top left")]
 

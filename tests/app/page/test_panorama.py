@@ -9,8 +9,8 @@ from sawtooth.app.page.panorama import _with_usual_work
     ("start", "marked"),
     [
         (0.1, 0.1),  # The GPU is busy there.
-        (0.5, 0.6),  # It idles from 0.2 to 0.6, while the profiler starts. The mean is 60 %, and 48 % are usual enough.
-        (0.3, 0.1),  # The nearest begins of spans are 0.2, which is idle, and 0.1.
+        (0.5, 0.6),  # It idles from 0.2 to 0.6, while the profiler starts. The mean is 60 %. A span needs at least 48 %.
+        (0.3, 0.1),  # The nearest span starts at 0.2, but it is idle. The next one starts at 0.1.
     ],
 )
 def test_one_step_is_marked_where_the_gpu_does_its_usual_work(start: float, marked: float) -> None:

@@ -1,4 +1,4 @@
-"""Tests of a second run below the first on the timeline, aligned at a step's begin.
+"""Tests of a second run below the first on the timeline, aligned at the start of a step.
 
 Each lane names its run, and the address contains the second run.
 """
@@ -24,7 +24,7 @@ def tracks(run: str, **query: str) -> list[dict]:
 
 @pytest.fixture
 def two(app_data: DataFolder, tmp_path: Path) -> tuple[str, str]:
-    """Return two runs: a loop, and one with other steps."""
+    """Return two runs with steps of 1 ms and 0.7 ms."""
     before, after = matmul_loop(steps=5, step_us=1000.0), matmul_loop(steps=4, step_us=700.0)
     return run_of(app_data, before.write(tmp_path / "before.json")), run_of(app_data, after.write(tmp_path / "after.json"))
 
@@ -72,5 +72,5 @@ def test_a_run_without_gpu_work_is_not_offered_as_second_run(app_data: DataFolde
     host = ChromeTrace()
     host.op("aten::add", 0.0, 100.0)
     run, other = run_of(app_data, matmul_loop().write(tmp_path / "a.json")), run_of(app_data, host.write(tmp_path / "b.json"))
-    assert "no GPU work to lay under" in words_of(opened_at("timeline", run=run, beside=other))
+    assert "no GPU work to show below" in words_of(opened_at("timeline", run=run, beside=other))
     assert len(tracks(run, beside=other)) == 1

@@ -68,7 +68,7 @@ def test_operators_show_time_tensor_cores_and_rates(loop: str) -> None:
     assert text.index("What to do about aten::mm") < text.index("Kernel: ")
     assert "Input shapes: 1024×1024, 1024×1024" in text and "Operator: aten::mm" not in text
     assert "The line of your code that calls it is not recorded. To record it: sawtooth run --stacks" in text
-    assert "It takes 600\u00a0µs, 60\u00a0% of a profiled step. No finding is about it." in text
+    assert "It takes 600\u00a0µs, 60\u00a0% of a profiled step. There is no finding about it." in text
     row = test.dataframe[0].value.iloc[0]
     assert row["tensor_core_share"] == pytest.approx(100)  # percent
     assert row["tflops"] == pytest.approx(2 * 1024**3 / 600e-6 / 1e12)

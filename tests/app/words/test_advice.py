@@ -96,7 +96,7 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
     ]
     assert said == [
         "",
-        "After change 1, it saves ≈ 4.20 ms. Alone it saves less, because time that change 1 removes hides a part of its gain.",
+        "After change 1, it saves ≈ 4.20 ms. Alone it saves less, because change 1 removes time that hides a part of its gain.",
         "",
     ]
 
@@ -131,7 +131,7 @@ def test_a_plan_with_an_uncertain_end_is_a_range() -> None:
     assert (
         (advice.plan_title(replace(run_of(), plan=(wide,))) or "")
         .replace("\xa0", " ")
-        .startswith("One plan: 148 ms → 210 µs to 5.90 ms")
+        .startswith("Plan: 148 ms → 210 µs to 5.90 ms")
     )
     narrow = PlanStep("a", 148.0, 11.2, 8.4, 14.0)
     assert "→ ≈\u00a011.2" in (advice.plan_title(replace(run_of(), plan=(narrow,))) or "")
@@ -186,7 +186,7 @@ def test_example_code_of_a_loader_has_no_batch_size() -> None:
         ("checkpoint", (60, 120), False, "Writing checkpoints is not included in these times: 90.0 ms every 60 steps (1.50 ms per step on average)."),
         ("checkpoint", (20, 120), True, None),  # 2 in 600 steps, whose distance shows nothing: less than a hundredth of the step
         ("unknown", (60, 120, 180, 240, 300, 360, 420), False,
-         "Between its steps the loop pauses for 90 ms, 7 times in 600 steps: 1.0 % of the run, which these times do not include."),
+         "Pauses between steps are not included in these times: 90 ms, 7 times in 600 steps (1.0 % of the run)."),
         ("unknown", (60, 120), False, None),  # The distance does not show the frequency.
     ],
 )  # fmt: skip

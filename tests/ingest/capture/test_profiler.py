@@ -1,4 +1,4 @@
-"""Tests of torch.profiler, with PyTorch itself, over a loop that Sawtooth does not control.
+"""Tests of recording a loop with PyTorch's own profiler.
 
 They check what a profile contains, and that an abandoned profile is never written.
 """
@@ -61,7 +61,7 @@ def test_a_cancelled_profile_is_never_written(tmp_path: Path, monkeypatch: pytes
 
 
 def _torch_with_gpu(*, begun: bool = False, fails: bool = False) -> tuple[Any, list[Any]]:
-    """Return a PyTorch whose allocator writes a snapshot, and the states of its history."""
+    """Return a fake PyTorch that writes memory snapshots, and a list of its history's states."""
     states: list[Any] = [begun]
 
     def dump(path: str) -> None:

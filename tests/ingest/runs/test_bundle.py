@@ -80,7 +80,7 @@ def test_a_recording_without_a_rank_is_not_compared_with_every_rank() -> None:
 
 
 @pytest.mark.parametrize(("rank", "kept"), [(1, 1), (0, 0), (-1, None), (2**40, None)])
-def test_a_trace_without_a_rank_gets_that_of_its_recorder(tmp_path: Path, rank: int, kept: int | None) -> None:
+def test_a_trace_without_a_rank_gets_the_rank_from_the_manifest(tmp_path: Path, rank: int, kept: int | None) -> None:
     folder, run = a_run(tmp_path)
     ranked = [msgspec.structs.replace(ref, rank=rank if ref.kind == "trace" else None) for ref in run.recordings]
     folder.write_manifest(msgspec.structs.replace(run, recordings=ranked))
@@ -96,7 +96,7 @@ def test_a_missing_source_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "x.sawtooth").exists()
 
 
-def test_values_that_could_not_be_read_again_are_not_stored(tmp_path: Path) -> None:
+def test_a_manifest_with_invalid_values_is_not_stored(tmp_path: Path) -> None:
     folder, run = a_run(tmp_path)
     with pytest.raises(UsageError, match="step_time_ms"):
         folder.write_manifest(msgspec.structs.replace(run, facts=UserFacts(step_time_ms=1e-300)))
@@ -136,7 +136,7 @@ def test_manifest_and_sources_must_agree(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_all_runs_of_a_bundle_are_published_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_import_adds_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk fills up between the manifests of two runs."""
     here, there = DataFolder(tmp_path / "here").create(), DataFolder(tmp_path / "there").create()
     runs = []

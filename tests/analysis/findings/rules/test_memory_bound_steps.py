@@ -49,7 +49,7 @@ def test_a_graph_of_eager_kernels_is_compiled_before_its_capture(tmp_path: Path,
     assert (found is None) == after_products
     if found is not None:
         assert "before its CUDA graph is captured" in found.action.sentence
-        assert found.gain_ms == pytest.approx(0.38, abs=0.03), "20 kernels of 20 µs become as long as one"
+        assert found.gain_ms == pytest.approx(0.38, abs=0.03), "20 kernels of 20 µs take as long as one"
 
 
 def test_a_compiled_kernel_takes_at_least_two_microseconds(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_compiled_kernel_takes_at_least_two_microseconds(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("operator", ["aten::mul", "aten::_log_softmax"])
 def test_the_loss_may_stay_outside_of_a_compiled_model(tmp_path: Path, operator: str) -> None:
-    """Eight kernels become as long as one, but a loss may keep all eight."""
+    """Eight fused kernels take as long as one, but a loss may remain unfused."""
     trace, group = ChromeTrace(made_for=operator), ["aten::mul"] * 7
     for k in range(4):
         now = 3010 * k
@@ -75,8 +75,10 @@ def test_the_loss_may_stay_outside_of_a_compiled_model(tmp_path: Path, operator:
     found = by_rule(analysed(tmp_path, trace), "elementwise-chains")
     assert found is not None and found.predicted_step_ms is not None and found.predicted_high_ms is not None
     loss_ms = 0.7 if operator != "aten::mul" else 0.0
-    assert found.predicted_step_ms == pytest.approx(1.6, abs=0.05), "0.4 ms of lead, three products and two kernels"
-    # 0.5 ms: the launches may all stay. Another host needs up to 19.8 % more, but stays below 0.98 of today's step.
+    assert found.predicted_step_ms == pytest.approx(1.6, abs=0.05), (
+        "0.4 ms before the first kernel, three products and two kernels"
+    )
+    # 1.9 ms if all launches remain. Another host needs up to 19.8 % more. The limit is 0.98 of today's step.
     high_ms = min((1.9 + loss_ms) * (1 + 0.14 * 2**0.5), 0.98 * 3.01)
     assert found.predicted_high_ms == pytest.approx(high_ms, abs=0.1)
     assert ("includes the loss" in found.prediction_note) == (operator != "aten::mul")
@@ -123,7 +125,7 @@ def test_input_copies_stay_outside_a_graph_and_are_joined_first() -> None:
     assert "small-copies" in graph.needs_first and "stay outside a CUDA graph" in graph.prediction_note
 
 
-def test_steps_without_products_are_not_described_by_products(tmp_path: Path) -> None:
+def test_advice_for_steps_without_products_does_not_name_products(tmp_path: Path) -> None:
     trace = ChromeTrace(made_for="elementwise only")
     for k in range(4):
         at = 2_000 * k

@@ -11,23 +11,23 @@ from tests.support.findings_of import context_of, finding, result_of
 @pytest.mark.parametrize(
     ("name", "rule", "removed"),
     [
-        # 8 heads of a product, a scaling, a softmax and a product. The two products of a fused attention remain.
+        # 8 heads × (product, scaling, softmax, product). The two products of fused attention remain.
         ("heads_in_a_loop", "heads-one-by-one", 8 * 4 - 2),
-        # Each head has three more products, which remain once.
+        # Each head has three more products; one of each remains.
         ("heads_with_own_projections", "heads-one-by-one", 8 * 7 - 5),
-        # The copy after the last head joins the result, as a reshape still does.
+        # One copy remains, because a reshape of the result copies too.
         ("heads_written_to_their_place", "heads-one-by-one", 8 * 5 - 1 - 2),
         ("fused_heads_in_a_loop", "heads-one-by-one", 8 - 1),
-        # 8 heads of two products and a softmax, of which the products stay once. All gradients of 24 slices go.
+        # 8 heads × (product, softmax, product); two products remain. The gradients of 24 slices are removed.
         ("sliced_heads_in_a_loop", "heads-one-by-one", 8 * 3 - 2 + 24 * 2),
-        # 12 weights with two kernels each. Two kernels of a foreach update remain.
-        # 12 lookups with one launch forward and two backward, which remain once.
+        # 12 lookups with one launch forward and two backward; three launches remain.
         ("tables_looked_up_one_by_one", "tables-one-by-one", 12 * 3 - 3),
+        # 12 weights with two kernels each; two kernels of a foreach update remain.
         ("weights_averaged", "weights-averaged-one-by-one", 12 * 2 - 2),
         ("weights_averaged_in_a_copy", "weights-averaged-one-by-one", 12 * 4 - 2),
     ],
 )
-def test_the_prediction_removes_all_launches_but_those_of_one(name: str, rule: str, removed: int) -> None:
+def test_the_prediction_removes_the_repeated_launches(name: str, rule: str, removed: int) -> None:
     found, best_ms = finding(name, rule), result_of(name).lead.best.ms
     assert found is not None and found.predicted_step_ms is not None
     ops = {op for edit in found.edits if isinstance(edit, WithoutOps) for op in edit.ops}

@@ -43,7 +43,7 @@ def test_clocks_throttled_by_heat_or_hardware_are_named(tmp_path: Path, reason: 
 @pytest.mark.parametrize(
     ("name", "times", "below_it"),
     [
-        ("pauses", 1.8, "Between its steps the loop pauses for 100 ms, 2 times in 250 steps: 44 % of the run, which these times do not include."),
+        ("pauses", 1.8, "Pauses between steps are not included in these times: 100 ms, 2 times in 250 steps (44 % of the run)."),
         ("pauses_to_save", 2.0, "Writing checkpoints is not included in these times: 100 ms every 100 steps (1.00 ms per step on average)."),
     ],
 )  # fmt: skip

@@ -40,7 +40,7 @@ def joined(*troubles: Trouble, result: RunResult | None = None, works: float = 7
 def test_the_share_of_work(works: float, state: str, fill: str) -> None:
     (title, (found, because)) = next(iter(joined(works=works).items()))
     assert title == f"In telemetry, the GPU is in use {works} % of the time" and found == state
-    assert because == f"By the profile, kernels and copies fill {fill} of the run's step."
+    assert because == f"According to the profile, kernels and copies take {fill} of the run's step."
 
 
 @pytest.mark.parametrize(("cause", "state"), [("data_wait", "confirmed"), ("python_host", "corrected")])
