@@ -43,7 +43,7 @@ REST_BY_EDIT: tuple[tuple[tuple[type, ...], str], ...] = (
     ((WithoutHostCause, FasterHost), "such time outside the profiled steps"),
     ((WithoutWaits, WithoutCalls), "later waits, because the host runs ahead of the GPU again"),
 )
-REST_OF_LAUNCHES = "their launches"  # For changes that remove or shorten GPU operations.
+REST_OF_LAUNCHES = "the launches of this work"  # For changes that remove or shorten GPU operations.
 
 Row = dict[str, Any]  # Row of evidence. A row with start_ns and end_ns links to the timeline.
 ThresholdFor = Literal["cost", "gain", "larger", "both"]  # What the rule's threshold is compared with; see ``Evidence``.

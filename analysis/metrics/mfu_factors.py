@@ -63,7 +63,8 @@ def busy_factor(measured: DeviceMeasurements) -> Reading:
     if isinstance(factors, str):
         return missing(factors)
     replayed = measured.works_ms is not None and measured.best.source != "profile"
-    note = f"Busy time per step {'in the replay without the profiler' if replayed else 'as profiled'} ÷ the step time that the MFU uses."
+    source = "estimated without the profiler" if replayed else "as profiled"
+    note = f"This is the busy time per step, {source}, divided by the step time of the MFU."
     return _above_one(Reading(factors.busy, trust=factors.rate.trust, notes=(note,)), LONGER_THAN_THE_STEP, "caution")
 
 

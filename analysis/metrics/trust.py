@@ -78,7 +78,7 @@ def apply(
         if share > MAX_ORPHANS:
             result = {key: with_caution(reading, note) for key, reading in result.items()}
     elif facts.orphan > ORPHANS_CAUTION * (facts.orphan + facts.launches):
-        note = f"{facts.orphan:,} GPU operations have no launch in the trace and belong to no step."
+        note = f"{facts.orphan:,} GPU operations have no launch in the trace, so they are in no step."
         result["kernel_launches_per_step"] = with_caution(result["kernel_launches_per_step"], note)
     if facts.lost_marks:
         result = {key: with_caution(reading, LOST_MARKS) for key, reading in result.items()}
@@ -171,13 +171,13 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
         if facts.carried_over:
             sentence = (
                 f"{facts.carried_over:,} GPU operations ({in_words(facts.carried_over_ns / 1e6)}) on {rank_in_words} were launched before the "
-                "capture began. They count as busy time and belong to no step."
+                "capture began. They count as busy time, but not as part of a step."
             )
             diagnostics.append(Diagnostic("carried_over", "info", sentence, facts.carried_over))
         if facts.orphan:
             sentence = (
                 f"{facts.orphan:,} GPU operations ({in_words(facts.orphan_ns / 1e6)}) on {rank_in_words} have no launch in the trace"
-                f"{DROPPED if facts.orphan_share < 1 else ''}. They count as busy time and belong to no step."
+                f"{DROPPED if facts.orphan_share < 1 else ''}. They count as busy time, but not as part of a step."
             )
             diagnostics.append(Diagnostic("orphans", "data_loss", sentence, facts.orphan))
         if facts.graph_share > GRAPH_CAUTION:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
@@ -12,6 +13,11 @@ from sawtooth.app.words.comparisons import changes
 from sawtooth.ingest.loop.step_boundary import NO_OPTIMIZER
 
 NO_VALUE = "no value"
+# Values that say nothing: no exposed communication, no unknown part, all FLOPs counted.
+UNINFORMATIVE_VALUES = {"exposed_comm_share": 0.0, "tensor_core_unknown_share": 0.0, "flop_coverage": 1.0}
+# Readings that repeat another reading: its complement, or the same value for most runs.
+COMPLEMENTS = {"gpu_idle_share": "gpu_busy_share"}
+OFTEN_EQUAL = {"hfu": "mfu", "mfu_at_dtype": "mfu"}
 
 
 def what_a_step_is(result: RunResult) -> str | None:
@@ -27,14 +33,27 @@ def remarks(result: RunResult) -> list[str]:
     return [*([failure] if failure else []), *result.manifest.remarks]
 
 
-def values(result: RunResult) -> list[tuple[str, str, str]]:
-    """Return label, value and remark of each known reading, the run's step time first.
+def informative(result: RunResult) -> list[str]:
+    """Return the keys of the readings that neither repeat another one nor say nothing."""
+
+    def is_informative(key: str) -> bool:
+        value = result.metrics[key].value
+        if key in OFTEN_EQUAL:
+            return value != result.metrics[OFTEN_EQUAL[key]].value
+        is_complement = key in COMPLEMENTS and result.metrics[COMPLEMENTS[key]].value is not None
+        return not is_complement and (key not in UNINFORMATIVE_VALUES or value != UNINFORMATIVE_VALUES[key])
+
+    return [key for key in METRICS if is_informative(key)]
+
+
+def values(result: RunResult, keys: Iterable[str] = METRICS) -> list[tuple[str, str, str]]:
+    """Return label, value and remark of each known reading of ``keys``, the run's step time first.
 
     The remark is the trust with a reason, or why a value is above 100 %. A repeated reason refers to the first reading with it.
     """
     rows = []
     first: dict[str, str] = {}  # By note: the label of the first reading that has it.
-    for key in sorted(METRICS, key=lambda key: key != "best_step_time_ms"):
+    for key in sorted(keys, key=lambda key: key != "best_step_time_ms"):
         reading = result.metrics[key]
         if reading.value is not None:
             rows.append((changes.label(key), fmt.reading(key, reading), _remark(key, reading, first)))

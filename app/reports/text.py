@@ -118,9 +118,7 @@ def text(result: RunResult) -> str:
     printed = {head, subtitle}
     lines += _readings_text(result, printed)
     lines += about_samples(result)
-    if audited := numbers.without_repeated_reasons(audit_words.rows(result), numbers.missing(result)):
-        names = max(len(label) for label, _ in audited)
-        lines += ["", audit_words.TITLE, *(f"  {label:<{names}}  {value}" for label, value in audited)]
+    lines += _audit_text(result)
     if limits := dict.fromkeys(limit.sentence for limit in limiting_diagnostics(result) if limit.sentence not in printed):
         lines += ["", "Remarks", *(f"  {sentence}" for sentence in limits)]
     return for_terminals(lines)
@@ -128,13 +126,28 @@ def text(result: RunResult) -> str:
 
 def _readings_text(result: RunResult, printed: Set[str]) -> list[str]:
     """Return the known readings, and the reasons for missing readings that are not yet in ``printed``."""
-    rows = [(label, f"{value}   ({remark})" if remark else value) for label, value, remark in numbers.values(result)]
+    rows = [
+        (label, f"{value}   ({remark})" if remark else value)
+        for label, value, remark in numbers.values(result, numbers.informative(result))
+    ]
     if (busy := _busy_of_run(result)) is not None:
         rows.insert(0, (BUSY_OF_RUN, busy))
     width = max((len(label) for label, _ in rows), default=0)
     lines = ["", "Numbers", *(f"  {label:<{width}}  {value}" for label, value in rows)] if rows else []
     absent = [f"  {labels}: {reason}" for labels, reason in numbers.missing(result) if reason not in printed]
     return [*lines, "", "Numbers without a value, and the reason", *absent] if absent else lines
+
+
+def _audit_text(result: RunResult) -> list[str]:
+    """Return the audit's lines that are not numbers too, and the unknown ones by reason."""
+    rows, unknown = audit_words.known_and_unknown(result, audit_words.ALSO_NUMBERS)
+    if not rows:
+        return []
+    reasons = {reason for _, reason in numbers.missing(result)}
+    not_known = [f"  {labels}: {reason}" for labels, reason in unknown if reason not in reasons]
+    width = max(len(label) for label, _ in rows)
+    lines = ["", audit_words.TITLE, *(f"  {label:<{width}}  {value}" for label, value in rows)]
+    return [*lines, *not_known] if result.lead is not None else lines
 
 
 def _ledger_text(rank: RankResult) -> list[str]:

@@ -255,7 +255,7 @@ def _after_all(last: PlanStep) -> str:
 def plan_heading(result: RunResult) -> str | None:
     """Return ``plan_title`` and the level of the plan's intervals; None for a single change."""
     title = plan_title(result) if len(result.plan) > 1 else None
-    return f"{title} (ranges: 80\u00a0% intervals)" if title else None
+    return f"{title} (with 80\u00a0% intervals)" if title else None
 
 
 def plan_bar(result: RunResult, after_ms: float | None) -> PlannedStep | None:

@@ -67,11 +67,24 @@ def test_names_are_escaped_in_comments_and_terminals() -> None:
 def test_the_terminal_shows_changes_before_numbers_and_each_reason_once() -> None:
     doubt = Reading(0.1, trust="caution", notes=("The step time is inferred.",))
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate")
-    run = dataclasses.replace(run, findings=[finding_of("launch-bound")], metrics={**run.metrics, "mfu": doubt, "hfu": doubt})
+    run = dataclasses.replace(
+        run, findings=[finding_of("launch-bound")], metrics={**run.metrics, "mfu": doubt, "achieved_tflops": doubt}
+    )
     shown = text(run)
     places = [shown.index(title) for title in ("What to change", "Parts of a step", "Numbers")]
     assert places == sorted(places)
     assert shown.count("The step time is inferred.") == 1 and shown.count("(caution") >= 2
+
+
+def test_the_terminal_leaves_out_numbers_that_repeat_others_or_say_nothing() -> None:
+    readings = {"mfu": 0.4, "hfu": 0.4, "mfu_at_dtype": 0.5, "gpu_busy_share": 0.45, "gpu_idle_share": 0.55}
+    readings |= {"exposed_comm_share": 0.0, "tensor_core_unknown_share": 0.1, "flop_coverage": 1.0}
+    run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate", metrics=readings)
+    numbers = text(run).partition("\nNumbers\n")[2]
+    assert all(f"  {label} " in numbers for label in ("MFU", "MFU at dtype", "GPU busy, profiled", "Tensor cores unknown"))
+    assert not any(label in numbers for label in ("HFU", "GPU idle", "Exposed communication", "FLOP coverage"))
+    assert numbers.count("  MFU  ") == 1, "the audit does not repeat it"
+    assert all(f"| {label} |" in markdown(run) for label in ("HFU", "GPU idle, profiled", "FLOP coverage"))
 
 
 def test_reasons_for_missing_readings_are_given_once_with_a_list() -> None:

@@ -16,6 +16,9 @@ TITLE = "Audit"
 AUDITED_METRICS = frozenset(
     {"best_step_time_ms", "nvml_gpu_util_mean", "mfu", "peak_memory_bytes"}
 )  # These are also lines of the audit.
+ALSO_NUMBERS = frozenset(
+    {"utilization", "busy_share", "mfu", "peak_memory_bytes"}
+)  # Keys of lines that a list of numbers has too.
 # The factors of a line that is computed from the step time. The function returns the other factor, and the text has its unit.
 FACTORS: dict[str, tuple[Callable[[float, float], float], str]] = {
     "energy_per_step_j": (lambda joules, step_ms: 1000 * joules / step_ms, "{amount} W × {step}"),
@@ -39,16 +42,19 @@ def rows(result: RunResult) -> list[tuple[str, str]]:
     return lines if len(lines) > 1 else []
 
 
-def known_and_unknown(result: RunResult) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def known_and_unknown(
+    result: RunResult, left_out: frozenset[str] = frozenset()
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """Return the lines of ``rows`` with a value, and the others grouped by their reason.
 
-    Each of the others has the labels with the same reason, and the reason.
+    Each of the others has the labels with the same reason, and the reason. Lines with a key in ``left_out`` are in neither list.
     """
     unknown: dict[str, list[str]] = {}
+    hidden = {row.label for row in audit(result) if row.key in left_out}
     for row in audit(result):
-        if row.reading.value is None:
+        if row.reading.value is None and row.label not in hidden:
             unknown.setdefault(str(row.reading.why_missing), []).append(row.label)
-    known_rows = [(label, value) for label, value in rows(result) if value not in unknown]
+    known_rows = [(label, value) for label, value in rows(result) if value not in unknown and label not in hidden]
     names = [f"{labels[0]}{''.join(f', {label[0].lower()}{label[1:]}' for label in labels[1:])}" for labels in unknown.values()]
     return known_rows, list(zip(names, unknown, strict=True))
 

@@ -77,7 +77,7 @@ def test_the_busy_share_of_an_estimated_step_is_the_replays():
     best = choose_step_time(steps(20, 20), StepEstimate(16e6), None)
     busy = factors_of(best, busy_ms=12.0)["mfu_factor_busy"]
     assert (best.source, busy.value) == ("estimate", pytest.approx(0.75))
-    assert busy.notes[0].startswith("Busy time per step in the replay")
+    assert "estimated without the profiler" in busy.notes[0]
 
 
 def test_a_profiled_wait_for_another_rank_does_not_raise_kernel_efficiency():
@@ -106,7 +106,7 @@ def test_a_factor_above_one_has_a_reason():
     best = choose_step_time(steps(20, 20), StepEstimate(20e6), 15.0)
     busy = factors_of(best, busy_ms=18.0)["mfu_factor_busy"]
     assert (busy.value, busy.trust) == (pytest.approx(1.2), "caution")
-    assert busy.notes[0].startswith("Above 100 %: the GPU's work in a profiled step") and "replay" in busy.notes[1]
+    assert busy.notes[0].startswith("Above 100 %: the GPU's work in a profiled step") and "estimated without" in busy.notes[1]
     fast = factors_of(best, clock=(1980.0, "the profile"))["mfu_factor_clock"]
     assert (fast.value > 1, fast.trust) == (True, "ok") and "at a higher clock" in fast.notes[0]
     assert fast.notes[1] == "The mean SM clock is 1,980 MHz over the profile. The peak is quoted at 1,830 MHz."
