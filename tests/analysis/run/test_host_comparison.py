@@ -91,5 +91,5 @@ def test_run_without_a_profile_reports_unknown_instead_of_none(tmp_path: Path) -
     library = Library(data)
     reported = " ".join(setup_changes.sentences(compare(side_of([a], library), side_of([b], library))))
     library.close()
-    assert "Waiting for batches 600" in reported.replace("waiting", "Waiting") and "→ not recorded" in reported
+    assert "waiting for batches 0.60\u00a0ms → not recorded" in reported
     assert "→ none" not in reported and "% of the gain" not in reported

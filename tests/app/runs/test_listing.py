@@ -216,7 +216,7 @@ def test_a_run_that_applied_a_change_shows_it(four: list[str], app_data: DataFol
     app_data.write_manifest(msgspec.structs.replace(app_data.read_manifest(four[1]), tags=[f"after={four[0]}"]))
     rows = runs_page().dataframe[0].value.set_index("id")
     before = app_data.read_manifest(four[0]).name
-    assert rows.loc[four[1], "last_change"].replace("\u00a0", " ") == f"{before}: 1.00 ms → 800 µs"
+    assert rows.loc[four[1], "last_change"].replace("\u00a0", " ") == f"{before}: 1.00 → 0.80 ms"
     assert not rows.loc[four[2], "last_change"]
 
 
