@@ -26,7 +26,8 @@ def test_five_million_gpu_operations_fit_into_the_memory_limit(tmp_path: Path) -
         con.execute(
             f"""CREATE TABLE gpu_ops AS SELECT i AS gpu_op_id, 0 AS device, i % 9 AS name_id, i % 9999 AS cpu_op_id, i * 5000 AS start_ns,
                 2000 + hash(i) % 2000 AS dur_ns FROM range({count}) t(i);
-            CREATE TABLE gpu_op_steps AS SELECT i AS gpu_op_id, 'gemm' AS category, 'no' AS tensor_cores FROM range({count}) t(i);
+            CREATE TABLE gpu_op_steps AS SELECT i AS gpu_op_id, 'gemm' AS category, 'no' AS tensor_cores, i % 50 AS module FROM range({count}) t(i);
+            CREATE TABLE named_in_graphs AS SELECT 0 AS device, i AS module, i AS name_id FROM range(5) t(i);
             CREATE TABLE cpu_ops AS SELECT i AS cpu_op_id, i AS name_id, i % 300 AS signature_id FROM range(9999) t(i);
             CREATE TABLE signatures AS SELECT i AS signature_id, 'shape' || i AS input_dims FROM range(300) t(i);
             CREATE TABLE windows AS SELECT 0 AS device, 0 AS start_ns, 1::BIGINT << 60 AS end_ns; CHECKPOINT d"""
