@@ -161,7 +161,10 @@ def collective_table(communication: Communication, steps: int) -> pd.DataFrame:
     bus_gb_s, overlap_share. Bandwidths are in decimal GB/s, computed from the shortest duration over the ranks; None if the
     size or the kind is unknown.
     """
-    rows = communication.rows[communication.rows["counted"]] if steps else communication.rows
+    rows = communication.rows
+    if rows.empty:  # A reduced job may have groups, but no matched collective.
+        return pd.DataFrame(columns=list(_TABLE_COLUMNS))
+    rows = rows[rows["counted"]] if steps else rows
     table = []
     kinds = rows.fillna({"dtype": "", "group": ""}).groupby(["name", "dtype", "group", "bytes", "group_size"], dropna=False)
     for (name, dtype, group, size, members), rows_of_kind in kinds:

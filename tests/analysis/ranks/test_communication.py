@@ -7,11 +7,13 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.trust import unsure_of_waits
 from sawtooth.analysis.ranks.communication import collective_table
+from sawtooth.analysis.run.job import Communication
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.run.view import causes_of, open_rank
 from sawtooth.analysis.run_analysis import analyse
@@ -96,6 +98,12 @@ def test_two_ranks_by_hand(tmp_path: Path) -> None:
     # both ranks' kernels are exposed: 400 and 100 µs; the waits are 300 µs of rank 0
     assert (row["ms_per_step"], row["exposed_ms_per_step"], row["wait_ms_per_step"]) == pytest.approx((0.25, 0.25, 0.15))
     assert row["bus_gb_s"] == pytest.approx(0.04)  # 4 kB in 100 µs; 2 · (2 − 1) / 2 = 1
+
+
+def test_a_job_without_matched_collectives_has_an_empty_table() -> None:
+    """A reduced job with one representative has groups, but no collectives that match."""
+    table = collective_table(Communication(pd.DataFrame(), (), 0), steps=3)
+    assert table.empty and {"name", "exposed_ms_per_step"} <= set(table.columns)
 
 
 @pytest.mark.slow

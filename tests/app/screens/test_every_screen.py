@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def test_no_steps(app_data: DataFolder, tmp_path: Path, name: str) -> None:
     trace.events = [e for e in trace.events if not e["name"].startswith("ProfilerStep")]
     text = words_of(opened(name, run_of(app_data, trace.write(tmp_path / "t.json"))))
     if name == "timeline":
-        assert "The GPU is busy" in text
+        assert re.search(r"The GPU works [\d.]+.ms of the recorded", text)
     if name == "verdict":
         assert "no steps" in text
         assert "of the recorded time" in text
@@ -91,8 +92,9 @@ def test_hostile_names_stay_text(app_data: DataFolder, tmp_path: Path, name: str
         assert "<img src=x" not in body
         assert '<a href="http' not in body, "links of our own stay on this server"
     for chart in charts(test):
-        assert "<img" not in json.dumps(chart)
-        assert "<a href" not in json.dumps(chart)
+        drawn = [{key: value for key, value in trace.items() if key not in ("ids", "parents")} for trace in chart["data"]]
+        assert "<img" not in json.dumps(chart | {"data": drawn})
+        assert "<a href" not in json.dumps(chart | {"data": drawn})
         assert not any("evil" in str(trace.get("hovertemplate")) for trace in chart["data"])
 
 
