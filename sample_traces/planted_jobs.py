@@ -1,7 +1,7 @@
 """Train a job of two ranks, one of which may have a planted fault, with a stopwatch in the script.
 
-    sawtooth run -o late_dit/run.sawtooth torchrun --nproc-per-node 2 sample_traces/planted_jobs.py late_dit late_dit
-    python -m tests.accuracy.jobs late_dit
+    sawtooth run -o out/run.sawtooth torchrun --nproc-per-node 2 sample_traces/planted_jobs.py python_dense out
+    python -m tests.accuracy.jobs out
 
 The second argument is the folder that gets rank 0's stopwatch, truth.json: seconds per step before the recorder's profile
 (`step_s_pipelined`) and after it (`step_s_after_profile`), over about 3 s each. `--fixed` trains without the fault.

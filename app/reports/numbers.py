@@ -34,7 +34,7 @@ def remarks(result: RunResult) -> list[str]:
 
 
 def informative(result: RunResult) -> list[str]:
-    """Return the keys of the readings that neither repeat another one nor say nothing."""
+    """Return the keys of the readings that tell more than the other readings."""
 
     def is_informative(key: str) -> bool:
         value = result.metrics[key].value

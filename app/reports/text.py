@@ -145,8 +145,7 @@ def _audit_text(result: RunResult) -> list[str]:
         return []
     reasons = {reason for _, reason in numbers.missing(result)}
     not_known = [f"  {labels}: {reason}" for labels, reason in unknown if reason not in reasons]
-    width = max(len(label) for label, _ in rows)
-    lines = ["", audit_words.TITLE, *(f"  {label:<{width}}  {value}" for label, value in rows)]
+    lines = ["", audit_words.TITLE, *(f"  {line}" for line in aligned(rows))]
     return [*lines, *not_known] if result.lead is not None else lines
 
 

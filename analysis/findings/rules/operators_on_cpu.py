@@ -132,13 +132,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 
 def _calls_except(context: RuleContext, left_out: Sequence[int]) -> tuple[int, ...] | None:
     """Return the launching calls of the counted steps without those ``left_out``, None for all calls."""
-    if not len(left_out):
+    if not left_out:
         return None
+    excluded = set(left_out)
     rows = context.recording.rows(
         "SELECT DISTINCT call_id FROM step_gpu_ops WHERE device = ? AND counted AND call_id IS NOT NULL ORDER BY 1",
         [context.rank.device],
     )
-    return tuple(int(call) for (call,) in rows if call not in left_out)
+    return tuple(int(call) for (call,) in rows if call not in excluded)
 
 
 def _conversions(context: RuleContext, left_out: Sequence[int]) -> list[Conversion]:

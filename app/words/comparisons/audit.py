@@ -50,11 +50,12 @@ def known_and_unknown(
     Each of the others has the labels with the same reason, and the reason. Lines with a key in ``left_out`` are in neither list.
     """
     unknown: dict[str, list[str]] = {}
-    hidden = {row.label for row in audit(result) if row.key in left_out}
-    for row in audit(result):
-        if row.reading.value is None and row.label not in hidden:
+    shown_rows = [row for row in audit(result) if row.key not in left_out]
+    for row in shown_rows:
+        if row.reading.value is None:
             unknown.setdefault(str(row.reading.why_missing), []).append(row.label)
-    known_rows = [(label, value) for label, value in rows(result) if value not in unknown and label not in hidden]
+    labels = {row.label for row in shown_rows}
+    known_rows = [(label, value) for label, value in rows(result) if value not in unknown and label in labels]
     names = [f"{labels[0]}{''.join(f', {label[0].lower()}{label[1:]}' for label in labels[1:])}" for labels in unknown.values()]
     return known_rows, list(zip(names, unknown, strict=True))
 
