@@ -184,7 +184,12 @@ def test_documents_are_for_people() -> None:
     """The README and each guide stay within their word limits."""
     words = {
         path: len(path.read_text(encoding="utf-8").split())
-        for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
+        for path in [ROOT / "README.md", ROOT / "docs" / "recording.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
     }
     limits = {path: 900 if path.name == "README.md" else 1500 for path in words}
     assert {str(Path(path).relative_to(ROOT)): count for path, count in words.items() if count > limits[path]} == {}
+
+
+def test_the_changelog_tells_a_version_in_sixty_lines() -> None:
+    _, *versions = (ROOT / "docs" / "changelog.md").read_text(encoding="utf-8").split("\n## ")
+    assert {version.split("]")[0]: lines for version in versions if (lines := len(version.splitlines())) > 60} == {}
