@@ -193,7 +193,6 @@ def spoil(path: Path, chance: random.Random) -> None:
 
 
 def main() -> int:
-    """Parse the command line and run; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)

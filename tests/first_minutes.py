@@ -46,8 +46,6 @@ for step, batch in enumerate(torch.utils.data.DataLoader(Slow(), batch_size=16))
 
 
 class Times:
-    """Measures the time of each step and prints it in seconds."""
-
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 

@@ -98,10 +98,7 @@ def _absolute(node: ast.ImportFrom, path: Path, module: str) -> str:
 
 
 def test_the_hook_of_a_training_imports_nothing_by_the_name_sawtooth() -> None:
-    """The hook of `sawtooth run` imports nothing by the name ``sawtooth``.
-
-    It is loaded under a private name, because ``sawtooth`` may be a module of the training.
-    """
+    # The hook is loaded under a private name, because `sawtooth` may be a module of the training.
     files, seen = dict(_modules()), set()
     waiting = ["sawtooth.ingest.capture.command.hook", "sawtooth.ingest.capture.attach.inside"]
     while waiting:
@@ -214,10 +211,7 @@ def test_every_screen_file_is_registered_once_and_every_registered_screen_has_a_
 
 
 def test_commands_print_only_through_the_escaping_function() -> None:
-    """Commands print through the functions that remove control characters from names.
-
-    Otherwise a file's name could move the cursor of a terminal.
-    """
+    # Without this, a file's name could move the cursor of a terminal.
     modules = [ROOT / "app" / "cli.py", *sorted((ROOT / "app" / "commands").glob("*.py"))]
     calls = {module.name for module in modules if re.search(r"\b(typer\.echo|click\.echo|print)\(", module.read_text())}
     assert calls == {"output.py"}
@@ -233,11 +227,8 @@ def test_screens_hold_no_sql() -> None:
 
 
 def test_no_window_function_filters_its_rows() -> None:
-    """No SQL query filters the rows of a window function.
-
-    For such a filter, DuckDB reads the whole partition for every row, which takes 14 s for 390,000 operators. ``count(CASE …)``
-    takes 0.06 s.
-    """
+    # For such a filter, DuckDB reads the whole partition for every row, which takes 14 s for 390,000 operators. `count(CASE …)`
+    # takes 0.06 s.
     filtering = re.compile(r"\bFILTER\s*\((?:[^()]|\([^()]*\))*\)\s*OVER\b")
     assert filtering.search("count(*) FILTER (NOT f(a)) OVER (ORDER BY b)")
     sources = [

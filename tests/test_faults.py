@@ -113,10 +113,7 @@ def test_killed_at_any_moment(held, traces, wanted, seed):
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("most_bytes", [8 << 10, pytest.param(200 << 10, marks=pytest.mark.slow), 700 << 10])
 def test_a_write_error_is_reported_and_old_runs_stay(held, traces, wanted, most_bytes):
-    """A disk that refuses a write is reported, and old runs stay intact.
-
-    A limit on the size of files replaces the full disk, because a write that exceeds it fails in the same way.
-    """
+    # A limit on the size of files replaces the full disk, because a write that exceeds it fails in the same way.
     with stage.start(traces[1], held[0], most_bytes=most_bytes) as process:
         assert process.stdout.read().split()[-1] == "E-DISK"
     assert stage.leftovers(held[0]) == []
@@ -128,11 +125,8 @@ MAY_MOUNT = [pytest.param(share, marks=pytest.mark.slow) for share in (0, 0.3, 0
 
 @pytest.mark.parametrize("share", MAY_MOUNT)
 def test_a_full_disk_is_reported_and_needs_no_restart(tmp_path, traces, wanted, share):
-    """An ingest that fails on a full disk is reported, and succeeds once there is room.
-
-    The file system is real. It is full at ``share`` of the space that the ingest needs. Process and folder stay the
-    same.
-    """
+    # The file system is real. It is full at `share` of the space that the ingest needs. Process and folder stay the
+    # same.
     spare = DataFolder(tmp_path / "spare").create()
     needs = 0
     for trace in traces:  # After the loop, ``needs`` is for the second trace, without cached results, which are optional.
@@ -264,10 +258,7 @@ def test_a_manifest_that_cannot_be_written_is_reported(held, monkeypatch):
 @pytest.mark.sweep(2)
 @pytest.mark.parametrize("hours", [-24, -1, 1, 24])
 def test_a_stepped_clock_removes_no_work_in_progress(tmp_path, held, hours):
-    """A stepped clock does not make cleanups remove work in progress.
-
-    Cleanups check locks and running processes. Only an upload without an owner is removed by its age.
-    """
+    # Cleanups check locks and running processes. Only an upload without an owner is removed by its age.
     folder = held[0]
     job = folder.uploads / "job-alive"
     job.mkdir()

@@ -48,7 +48,6 @@ def test_a_report_and_a_comparison_have_a_one_line_repr(report: Report) -> None:
 
 
 def cells() -> list[str]:
-    """Return the code cells of the documented notebook."""
     notebook = json.loads((ROOT / "docs" / "guides" / "notebook.ipynb").read_text(encoding="utf-8"))
     return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 

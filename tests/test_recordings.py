@@ -41,7 +41,6 @@ class Trace(msgspec.Struct, rename={"events": "traceEvents"}):
 
 
 def folders() -> list[Path]:
-    """Return the folders of all committed recordings."""
     roots = (ROOT / "sample_traces", ROOT / "tests" / "recordings", ROOT / "tests" / "recordings_after")
     return sorted(path.parent for root in roots for path in root.glob("*/truth.json"))
 

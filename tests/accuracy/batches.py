@@ -57,11 +57,9 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """Return the relative error of the rate."""
         return self.predicted / self.measured - 1
 
     def line(self) -> str:
-        """Return the row of the table."""
         memory = f"{self.memory_error:+.0%}" if self.memory_error is not None else "–"
         sizes = " | ".join(f"{size:g}" for size in self.sizes)
         return f"| {self.model} | {sizes} | {self.measured:,.0f} | {self.predicted:,.0f} | {self.error:+.0%} | {'yes' if self.in_interval else 'no'} | {'host' if self.host_limits else 'GPU'} | {memory} |"
@@ -102,7 +100,6 @@ def judge(folder: Path, library: Library) -> Iterator[Judged]:
 
 
 def main(folder: Path, data: Path) -> None:
-    """Print the table and how many predictions are within the bar."""
     print(HEAD)
     judged = []
     for one in judge(folder, Library(DataFolder(data).create())):

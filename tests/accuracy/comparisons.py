@@ -163,7 +163,6 @@ def judged(
 
 
 def row(one: Judged) -> str:
-    """Return a pair's row."""
     low, high = one.a_to_b.ratio or (None, None)
     upper = f"up to {high:.2f} (no lower limit)" if high is not None else "open"
     interval = upper if low is None else f"{low:.2f} to {high:.2f}" if high is not None else f"from {low:.2f} (no upper limit)"
@@ -246,7 +245,6 @@ def rate(count: int, of: int) -> str:
 
 
 def main(paths: Sequence[str], data: Path, *, both: bool) -> None:
-    """Print the table, the counts, and the false alarms among recordings with nothing changed."""
     library, recordings = Library(DataFolder(data)), folders(paths)
 
     @cache

@@ -49,11 +49,9 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """Return the relative difference."""
         return relative_difference(self.by_sql, self.sawtooth)
 
     def line(self, file: str) -> str:
-        """Return the row of the table."""
         return f"| {file} | {self.what} | {self.by_sql:,.6g} | {self.sawtooth:,.6g} | {self.error:.3%} |"
 
 
@@ -124,7 +122,6 @@ def compared_quantities(path: Path, result: RunResult, library: Library) -> list
 
 
 def main(files: list[str]) -> int:
-    """Print the table; return the exit code."""
     failed = False
     print("| export | quantity | by SQL | Sawtooth | difference |\n|---|---|--:|--:|--:|")
     with tempfile.TemporaryDirectory() as scratch:

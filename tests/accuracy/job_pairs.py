@@ -18,7 +18,6 @@ from tests.accuracy.jobs import analysed, jobs, run
 
 
 def main(paths: list[str], data: Path) -> None:
-    """Print the table."""
     folders = {folder.name: folder for folder in jobs(paths)}
     library = Library(DataFolder(data))
     print(

@@ -67,7 +67,6 @@ def late(result: RunResult) -> str:
 
 
 def main(paths: list[str], data: Path) -> None:
-    """Print the table and how many jobs are within the bar."""
     print(
         "| job | stopwatch, ms | profiled, ms | traces alone, ms | error | interval | with telemetry, ms | error | waits for |"
     )

@@ -51,18 +51,15 @@ class Judged:
 
     @property
     def error(self) -> float:
-        """Return the rate's error relative to the nearer stopwatch; 0 between the two."""
         low, high = sorted(self.measured)
         return self.predicted / min(max(self.predicted, low), high) - 1
 
     @property
     def in_interval(self) -> bool:
-        """Return whether the interval contains either stopwatch's value."""
         low, high = sorted(self.measured)
         return self.low <= high and low <= self.high
 
     def line(self) -> str:
-        """Return the row of the table."""
         workers = " | ".join(str(number) for number in self.workers)
         measured = ", ".join(f"{rate:,.0f}" for rate in self.measured)
         predicted = f"{self.predicted:,.0f} ({self.low:,.0f} to {self.high:,.0f})"
@@ -115,7 +112,6 @@ def findings_row(loader: str, truth: Truth, result: RunResult) -> str:
 
 
 def main(folder: Path, data: Path) -> None:
-    """Print both tables and how many predictions are within the bar."""
     library, lines = Library(DataFolder(data).create()), list[str]()
     print(HEAD)
     for loader, truths in groups(folder).items():

@@ -121,7 +121,6 @@ def called(pairs: Iterable[Pair], factor: float) -> int:
 
 
 def main(paths: Sequence[str], data: Path, runs: Path | None) -> None:
-    """Print both tables, and every pair of which a change is claimed."""
     roots = [Path(root) for root in paths] or [RECORDED_AFTER]
     library = Library(DataFolder(data))
     recordings = [folder for root in roots for folder in sorted(root.iterdir()) if (folder / MARKS).exists()]

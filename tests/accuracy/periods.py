@@ -153,7 +153,6 @@ def _quantile(ordered: Sequence[float], share: float) -> str:
 
 
 def main(paths: list[str]) -> None:
-    """Print both tables."""
     paths = paths or [str(path) for path in ("sample_traces", "tests/recordings", "tests/recordings_after")]
     print(
         "| recording | period, ms | steps | kernel time ÷ utilization, ms | with the period, ms | clocks, ms (errors of both) |"

@@ -36,7 +36,6 @@ def folders(paths: list[str]) -> list[Path]:
 
 
 def row_of(folder: Path, result: RunResult) -> dict[str, Any]:
-    """Return the numbers of one recording."""
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     value = {key: reading.value for key, reading in result.metrics.items()}
     watch, best = truth["step_s_pipelined"] * 1e3, value["best_step_time_ms"]
@@ -107,10 +106,6 @@ def _text(value: float | None, form: str) -> str:
 
 
 def main(paths: list[str]) -> None:
-    """Print the table, the median and worst error, each source's results, and the judged findings.
-
-    The findings are compared with the recordings after each fix.
-    """
     print(
         "| recording | stopwatch, ms | profiled, ms | Sawtooth, ms | error | FLOPs ÷ counter | tensor-core time | tensor pipe (GPM) | MFU |"
     )

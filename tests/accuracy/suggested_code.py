@@ -40,7 +40,6 @@ def run(name: str) -> str:
 
 
 def main() -> None:
-    """Print a line for each change."""
     warnings.filterwarnings("ignore")
     rank = int(os.environ.get("RANK", "0"))
     torch.cuda.set_device(rank)

@@ -96,7 +96,6 @@ def print_kinds(reports: Iterable[tuple[str, Any, Any]]) -> None:
 
 
 def main() -> None:
-    """Compare this checkout with another."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("other", type=Path)
     parser.add_argument("folders", type=Path, nargs="+")

@@ -48,8 +48,6 @@ def test_files_of_one_process_share_an_instance(tmp_path: Path, monkeypatch: pyt
 
 
 class Counting:
-    """A connection that records its statements."""
-
     def __init__(self, connection: Any, noted: list[str]) -> None:
         self._connection, self._noted = connection, noted
 

@@ -85,10 +85,7 @@ def test_without_a_first_change_the_schedule_of_a_pipeline_comes_before_small_ga
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["adam_single", "points_single"])
 def test_the_first_change_is_the_same_in_all_outputs(name: str) -> None:
-    """A trace of many small kernels has the same first change everywhere.
-
-    The optimizer makes most launches. Its fused form alone saves less than half of the graph's certain saving.
-    """
+    # The optimizer makes most launches. Its fused form alone saves less than half of the graph's certain saving.
     result = result_of(name)
     first = lead_finding(result)
     assert first is not None and first.rule == "launch-bound"

@@ -137,10 +137,7 @@ def test_a_large_run_is_analysed_in_the_background(app_data: DataFolder, monkeyp
 
 
 def test_a_flipped_bit_is_noticed(small: tuple[Manifest, Library]) -> None:
-    """A flipped bit in a cached analysis is detected.
-
-    A wrong number could be decoded without an error. The checksum shows it, and the file is made again.
-    """
+    # A wrong number could be decoded without an error. The checksum shows it, and the file is made again.
     manifest, library = small
     content = bytearray(dump(result_of(manifest, library)))
     for at in (0, 9, len(content) // 3, len(content) // 2, len(content) - 1):

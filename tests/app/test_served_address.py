@@ -31,8 +31,6 @@ with keep_address(DataFolder(Path(sys.argv[1])), ServedAddress("0.0.0.0", 8642))
 
 
 class Healthy(BaseHTTPRequestHandler):
-    """Answers a health request as a dashboard does."""
-
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/_stcore/health" else 404)
         self.end_headers()

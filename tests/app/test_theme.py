@@ -83,11 +83,8 @@ def test_causes_with_similar_colours_differ_in_texture() -> None:
 
 
 def test_neighbouring_greys_are_distinguishable() -> None:
-    """Adjacent greys in a legend can be distinguished.
-
-    Memset, launch latency and unexplained time are in one legend. They differ by hue, or by texture where everything is
-    grey.
-    """
+    # Memset, launch latency and unexplained time are in one legend. They differ by hue, or by texture where everything is
+    # grey.
     looks = [PALETTE[name][0] for name in ("ash", "slate", "fog")]
     for i, one in enumerate(looks):
         for other in looks[i + 1 :]:

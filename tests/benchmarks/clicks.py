@@ -207,7 +207,6 @@ def _measure(browser: Browser, server: Server, run: str, options: argparse.Names
 
 
 def main() -> None:
-    """Parse the command line, start a server, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=5)

@@ -53,7 +53,6 @@ def write_host(path: Path, host: int, days: float, every: float) -> None:
 
 
 def ingested(root: Path, hosts: int, days: float, every: float) -> str:
-    """Generate and read in all hosts; return the run's id."""
     folder = DataFolder(root).create()
     logs, seconds, size = [], 0.0, 0
     for host in range(hosts):
@@ -79,7 +78,6 @@ def analysed(root: Path, run: str) -> None:
 
 
 def overview(root: Path, run: str) -> None:
-    """Make the overview's picture and table from the analysed run."""
     library = Library(DataFolder(root))
     result = result_of(library.folder.read_manifest(run), library)
     fleet = fleet_of(result, library)
@@ -106,7 +104,6 @@ def _timed(what: str, work: Callable[[Path, str], None], root: Path, run: str) -
 
 
 def main() -> None:
-    """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=64)
     parser.add_argument("--days", type=float, default=7.0)

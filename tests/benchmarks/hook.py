@@ -127,7 +127,6 @@ def microseconds(script: Path, *before: str) -> float:
 
 
 def main() -> None:
-    """Print each pair and the median difference."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--pairs", type=int, default=8)
     pairs = parser.parse_args().pairs

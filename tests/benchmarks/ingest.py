@@ -144,7 +144,6 @@ def make(source: Path, target: Path, events: int) -> int:
 
 
 def main() -> None:
-    """Parse the command line, make the traces, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--rounds", type=int, default=3)

@@ -62,7 +62,6 @@ def measured(folder: Path, loop: tuple[int, float, str], *before: str) -> tuple[
 
 
 def main() -> None:
-    """Print a row for each loop, alone and recorded."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--operators", type=int, nargs="+", default=[500, 2000, 8000], help="multiplications in a step")
     parser.add_argument("--seconds", type=float, default=20.0)

@@ -50,7 +50,6 @@ def copied(rows: list[dict], copy: int, hosts: dict[str, list[str]], world: int)
 
 
 def main() -> None:
-    """Make the copies and reduce them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("summaries")
     parser.add_argument("out", type=Path)

@@ -60,8 +60,6 @@ def event_counts(folder: Path) -> dict[str, Counter[tuple[str, str]]]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of a pattern without and with the recorder."""
-
     code: int
     same_output: bool
     same_files: bool
@@ -128,7 +126,6 @@ def _printed_items(text: str) -> Counter[str]:
 
 
 def _different_items(one: Counter[T], other: Counter[T]) -> set[T]:
-    """Return the items whose counts differ."""
     return {name for name in one | other if one[name] != other[name]}
 
 

@@ -86,8 +86,6 @@ def timed_queries() -> Iterator[list[Query]]:
 
 @dataclass
 class Opened:
-    """One opening of a screen."""
-
     queries: list[Query]
     ms: float
     cpu_ms: float
@@ -97,13 +95,10 @@ class Opened:
 
 @dataclass
 class Screen:
-    """The results of one screen's rounds."""
-
     name: str
     rounds: list[Opened] = field(default_factory=list)
 
     def median(self, of: str) -> float:
-        """Return the median of an attribute."""
         return statistics.median(getattr(r, of) for r in self.rounds)
 
     def slowest(self) -> list[tuple[str, float, float]]:
@@ -219,7 +214,6 @@ def table(screens: list[Screen]) -> str:
 
 
 def main() -> None:
-    """Parse the command line, make or choose the run, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=5_000_000)
     parser.add_argument("--rounds", type=int, default=3)

@@ -50,7 +50,6 @@ def processor_seconds(*command: object) -> float:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return the summaries in ``folder`` by name."""
     return {path.name: path.read_bytes() for path in folder.glob("*.parquet")}
 
 
@@ -99,7 +98,6 @@ def mapped_with_a_kill(traces: Path, to: Path, what: str, at: int, limit_s: floa
 
 
 def main() -> None:
-    """Compare both maps, then measure the effect of kills."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("traces", type=Path)
     parser.add_argument("out", type=Path)

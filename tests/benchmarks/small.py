@@ -55,7 +55,6 @@ def made(folder: Path, source: Path, events: int, number: int) -> Path:
 
 
 def main() -> None:
-    """Parse the command line, make the traces, print a row for each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, nargs="+", default=[100, 50_000])
     parser.add_argument("--traces", type=int, default=8)

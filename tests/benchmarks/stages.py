@@ -72,7 +72,6 @@ def _seconds_to_unpack(trace: Path) -> float:
 
 
 def main() -> None:
-    """Print the table, a process for each trace."""
     if sys.argv[1] == "--row":
         print(row(Path(sys.argv[2])))
         return

@@ -49,7 +49,6 @@ def example_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
 
 @pytest.fixture(scope="module")
 def gpt_run(example_server: Server) -> str:
-    """Return the id of the run "gpt" of the server with examples."""
     return run_named(example_server, "gpt")
 
 

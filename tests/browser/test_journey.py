@@ -26,7 +26,6 @@ TRACE = ROOT / "tests" / "recordings" / "mlp_eager"
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Start a server with the bundled recordings."""
     running = start_server(tmp_path_factory.mktemp("bundled") / "data")
     yield running
     running.stop()

@@ -53,7 +53,6 @@ Promise.allSettled([
 
 
 def link_of(server: Server) -> str:
-    """Return the link that a server printed."""
     return str(until(lambda: re.search(r"http://\S+launch=\S+", server.log.read_text()), 30)[0])
 
 
@@ -124,7 +123,6 @@ def status_of(server: Server, path: str, cookie: str = "", form: dict[str, str] 
 
 
 def as_nobody(act: Callable[[], int]) -> int:
-    """Run something as another user of this machine."""
     os.seteuid(NOBODY)
     try:
         return act()

@@ -169,7 +169,6 @@ def test_nested_lanes_have_only_needed_rows_and_do_not_move(example_server: Serv
 
 @pytest.fixture(params=[390, 800])
 def phone(browser: Browser, request: pytest.FixtureRequest) -> Iterator[Page]:
-    """Return a page with touch instead of a mouse."""
     context = browser.new_context(viewport={"width": request.param, "height": 900}, has_touch=True)
     context.set_default_timeout(30_000)
     log_in(context)

@@ -52,7 +52,6 @@ def details_of(page: Page) -> Locator:
 
 
 def click(page: Page, source: str, at_us: float) -> None:
-    """Click a lane at a time in µs."""
     box = page.locator("canvas.lanes").bounding_box()
     assert box is not None
     x, y = (

@@ -47,7 +47,6 @@ class Answer:
 
     @property
     def first(self) -> dict[str, Any]:
-        """Return the report's first finding."""
         finding: dict[str, Any] = self.report["findings"][0]
         return finding
 
@@ -58,7 +57,6 @@ class Answer:
 
     @property
     def row(self) -> str:
-        """Return the row of the table."""
         predicted = self.predicted
         if not isinstance(predicted, str):
             predicted = f"{predicted['after_ms']:.1f} ({predicted['low_ms']:.1f} to {predicted['high_ms']:.1f})"

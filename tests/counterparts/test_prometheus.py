@@ -54,8 +54,6 @@ scrape_configs:
 
 
 class Processes:
-    """Processes that end with the test."""
-
     def __init__(self, folder: Path) -> None:
         self._folder, self._running = folder, list[subprocess.Popen[bytes]]()
 

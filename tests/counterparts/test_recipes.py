@@ -73,7 +73,6 @@ def start(folder: Path, output: Path, script: str, *launcher: str, **variables: 
 
 
 def recorded(file: Path) -> list[dict[str, Any]]:
-    """Return the recordings of a ``.sawtooth`` file."""
     with zipfile.ZipFile(file) as archive:
         runs = json.loads(archive.read("manifest.json"))["runs"]
     return [recording for run in runs for recording in run["recordings"]]

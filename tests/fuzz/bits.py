@@ -59,8 +59,6 @@ Readings = dict[str, Any]
 
 
 class LogLines(logging.Handler):
-    """Keeps the lines that are logged."""
-
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[str] = []
@@ -105,7 +103,6 @@ def fill(folder: DataFolder) -> tuple[str, str]:
 
 
 def login(folder: DataFolder) -> str:
-    """Log a viewer in, and return the cookie."""
     sessions = Sessions(folder.access)
     return sessions.open(sessions.new("token", "a browser", "192.0.2.1", None, None))
 

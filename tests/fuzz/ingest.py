@@ -127,7 +127,6 @@ def outcome(content: bytes, root: Path) -> str:
 
 
 def main() -> int:
-    """Parse the command line and run; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", type=int, default=1)

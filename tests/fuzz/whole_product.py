@@ -179,7 +179,6 @@ def files_for(rng: random.Random, kinds: list[str], seeds: list[bytes], place: P
 
 
 def main() -> int:
-    """Parse the command line, feed files, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--seed", type=int, default=1)

@@ -23,7 +23,6 @@ SMALL = 0.02  # Accepted error of a share, in absolute terms: nobody acts on two
 
 
 def numbers_of(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
-    """Return ``analysed`` without findings."""
     with without_rules():
         return analysed(files)
 
@@ -81,12 +80,10 @@ class Outcome(NamedTuple):
 
     @property
     def all_doubted(self) -> bool:
-        """Return whether no number of a recording that was read is still trusted."""
         return not self.refused and self.doubted > 0 and self.trusted == 0
 
     @property
     def some_doubted(self) -> bool:
-        """Return whether some numbers are still trusted and others are not."""
         return self.doubted > 0 and self.trusted > 0
 
 

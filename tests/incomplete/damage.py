@@ -23,13 +23,10 @@ def places(events: Iterable[Event]) -> Callable[[Event], float]:
 
 
 def lose(share: float, which: Callable[[Event], bool] = is_gpu) -> Damage:
-    """Remove a random share of some events."""
     return lambda events, chance: [e for e in events if not which(e) or chance.random() >= share]
 
 
 def lose_between(begin: float, end: float, which: Callable[[Event], bool] = is_gpu) -> Damage:
-    """Remove the events within a time range."""
-
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         place = places(events)
         return [e for e in events if not which(e) or not begin <= place(e) < end]
@@ -51,8 +48,6 @@ def lose_kernels_by_name(rank: int) -> Damage:
 
 
 def lose_every(nth: int) -> Damage:
-    """Remove every n-th operation of the GPU."""
-
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         number = {id(e): i for i, e in enumerate(filter(is_gpu, events))}
         return [e for e in events if id(e) not in number or number[id(e)] % nth]
@@ -67,8 +62,6 @@ def lose_last_of_steps(events: list[Event], chance: random.Random) -> list[Event
 
 
 def without(argument: str, share: float, which: Callable[[Event], bool] = lambda e: True) -> Damage:
-    """Remove an argument from a share of the events."""
-
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
         for event in events:
             if which(event) and argument in event.get("args", {}) and chance.random() < share:
@@ -79,8 +72,6 @@ def without(argument: str, share: float, which: Callable[[Event], bool] = lambda
 
 
 def renamed(to: Callable[[str], str], which: Callable[[Event], bool] = is_gpu) -> Damage:
-    """Change names."""
-
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         for event in filter(which, events):
             event["name"] = to(event["name"])
@@ -196,5 +187,4 @@ def damaged(text: bytes, name: str, seed: int) -> bytes:
 
 
 def every_damage() -> list[str]:
-    """Return the names of all damages."""
     return [*DAMAGES, *(f"cut to {share:.0%}" for share in CUTS)]

@@ -40,7 +40,6 @@ def lose_all_between(begin: float, end: float) -> Damage:
 
 
 def lose_kinds(*kinds: str) -> Damage:
-    """Remove all events of some categories."""
     return lambda events, _: [e for e in events if e.get("cat") not in kinds]
 
 
@@ -50,7 +49,6 @@ def lose_flows(events: list[Event], _: random.Random) -> list[Event]:
 
 
 def lose_waits(events: list[Event], _: random.Random) -> list[Event]:
-    """Remove the calls that wait for the GPU."""
     return [e for e in events if not (is_call(e) and "Synchronize" in e["name"])]
 
 
@@ -86,8 +84,6 @@ def one_thread(events: list[Event], _: random.Random) -> list[Event]:
 
 
 def doubled(share: float, which: Callable[[Event], bool] = lambda e: True) -> Damage:
-    """Write events a second time."""
-
     def damage(events: list[Event], chance: random.Random) -> list[Event]:
         return events + [json.loads(json.dumps(e)) for e in events if which(e) and chance.random() < share]
 
@@ -145,8 +141,6 @@ def merged_one_pair(events: list[Event], chance: random.Random) -> list[Event]:
 
 
 def renamed_marks(to: Callable[[int], str]) -> Damage:
-    """Change the names of step marks."""
-
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         for number, event in enumerate(sorted(filter(is_step, events), key=lambda e: e["ts"])):
             event["name"] = to(number)
@@ -220,13 +214,11 @@ def other_device(share: float) -> Damage:
 
 
 def shuffled(events: list[Event], chance: random.Random) -> list[Event]:
-    """Write the events in another order."""
     chance.shuffle(events)
     return events
 
 
 def times_as_text(events: list[Event], _: random.Random) -> list[Event]:
-    """Write times as text."""
     for event in events:
         for key in ("ts", "dur"):
             if key in event:

@@ -33,10 +33,7 @@ print(len(refused))
 
 
 def test_simultaneous_first_requests_do_not_crash_the_server() -> None:
-    """Six threads that decode a type for the first time do not crash the process.
-
-    Without the lock of ``ingest.typed``, they crashed the process twelve times of twelve.
-    """
+    # Without the lock of `ingest.typed`, they crashed the process twelve times of twelve.
     done = subprocess.run(
         [sys.executable, "-c", SIX_THREADS], env=children.environment(), capture_output=True, text=True, timeout=60
     )

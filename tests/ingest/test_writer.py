@@ -39,10 +39,7 @@ def test_a_file_with_all_stored_rows_is_closed(tmp_path: Path) -> None:
 
 
 def test_rows_lost_by_the_database_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that DuckDB lost are reported, and nothing is stored.
-
-    DuckDB 2.0 lost rows if two inserts ended just before a checkpoint.
-    """
+    # DuckDB 2.0 lost rows if two inserts ended just before a checkpoint.
     writer = writer_with_rows(tmp_path / "lossy.duckdb")
     store = writer._store
 

@@ -43,8 +43,6 @@ Known = dict[str, set[str]]
 
 @dataclass
 class Phase:
-    """The measurements of one phase."""
-
     seconds: list[float] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
     new: int = 0  # Pages with a part that no single viewer saw.
@@ -161,7 +159,6 @@ async def measure(server: Server, given: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--viewers", type=int, default=25)

@@ -137,7 +137,6 @@ class Figures:
 
     @property
     def fine(self) -> bool:
-        """Return whether all figures are within their bounds."""
         most = self.slowest <= SLOWEST_CALL_S and self.growth <= GROWTH_MB and self.threads <= MAX_THREADS
         back = self.left_threads <= THREADS_AFTER and self.left_connections <= CONNECTIONS_AFTER and self.last <= SLOWEST_CALL_S
         return most and back and not self.refused and not self.problem

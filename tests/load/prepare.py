@@ -18,7 +18,6 @@ from tests.support.paths import RECORDINGS
 
 
 def main() -> None:
-    """Parse the command line and make the runs that are missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=20)

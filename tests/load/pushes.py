@@ -121,5 +121,4 @@ async def _quietly(job: object) -> None:
 
 
 def token_of(data: Path) -> str:
-    """Return the push token of a server's data folder."""
     return (data / "push_token").read_text().split()[0]

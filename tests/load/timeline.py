@@ -155,7 +155,6 @@ def heap_mb(page: Page) -> float:
 
 
 def main() -> int:
-    """Parse the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=60)

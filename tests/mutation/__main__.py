@@ -158,7 +158,6 @@ def survives(module: str, path: Path, tree: ast.Module, tests: list[str], second
 
 
 def main() -> int:
-    """Parse the command line, run, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", help=", ".join(TESTS))
     parser.add_argument("--minutes", type=float, default=40)

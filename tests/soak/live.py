@@ -60,7 +60,6 @@ class Measured:
 
 
 def main() -> int:
-    """Run the soak as the arguments say; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--gpus", type=int, default=8)

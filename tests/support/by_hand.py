@@ -21,7 +21,6 @@ FLOAT = ["float", "float"]  # Types of the two inputs of an operator.
 
 
 def analysed(folder: Path, trace: ChromeTrace) -> RunResult:
-    """Analyse a hand-built trace."""
     folder.mkdir(parents=True, exist_ok=True)
     return _analysed_files(folder, [trace.write(folder / "trace.json")])
 

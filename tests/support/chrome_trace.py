@@ -43,13 +43,11 @@ class ChromeTrace:
         )
 
     def step(self, number: int, start: float, end: float) -> None:
-        """Add a ProfilerStep."""
         self.host("user_annotation", f"ProfilerStep#{number}", start, end)
 
     def op(
         self, name: str, start: float, end: float, dims: list[Any] | None = None, types: list[str] | None = None, **args: Any
     ) -> None:
-        """Add an operator."""
         if dims is not None:
             args |= {"Input Dims": dims, "Input type": types}
         self.host("cpu_op", name, start, end, **args)
@@ -72,7 +70,6 @@ class ChromeTrace:
     def gpu(
         self, when: tuple[float, float], name: str, category: str = "kernel", stream: int = 7, device: int = 0, **args: Any
     ) -> None:
-        """Add a GPU operation."""
         facts = {"device": device, "stream": stream, **args}
         self.events.append(
             {
@@ -93,7 +90,6 @@ class ChromeTrace:
         return path
 
     def json(self) -> bytes:
-        """Return the trace as JSON."""
         return json.dumps({**self.top, "traceEvents": self.events, "traceName": "t"}).encode()
 
 

@@ -53,12 +53,10 @@ def write_flight(folder: Path, dumps: dict[int, dict[str, Any]], *, as_json: boo
 
 
 def event(action: str, addr: int = 0, size: int = 0, stack: list[dict[str, Any]] | None = None, **more: Any) -> dict[str, Any]:
-    """Return an event of the allocator."""
     return {"action": action, "addr": addr, "size": size, "stream": 0, "time_us": 0, "frames": stack or [], **more}
 
 
 def frame(name: str, file: str, line: int = 1) -> dict[str, Any]:
-    """Return a frame of a stack."""
     return {"name": name, "filename": file, "line": line}
 
 

@@ -62,7 +62,6 @@ except SawtoothError as error:
 
 
 def trace_in(path: Path, steps: int) -> Path:
-    """Write an intact trace of ``steps`` steps to ``path``."""
     path.write_bytes(gzip.compress(sound_trace.text(sound_trace.sound(sound_trace.sound_events(steps))), mtime=0))
     return path
 
@@ -87,7 +86,6 @@ def start(
 
 
 def numbers(folder: DataFolder, run: str, library: Library | None = None) -> dict[str, Any]:
-    """Return the complete report of a run."""
     used_library = library or Library(folder)
     try:
         return dict(json.loads(json.dumps(report_json(analyse(folder.read_manifest(run), used_library)))))
@@ -132,7 +130,6 @@ def check_complete(folder: DataFolder) -> None:
 
 
 def has_run(folder: DataFolder, run: str) -> bool:
-    """Return whether the run is published."""
     try:
         return folder.read_manifest(run).id == run
     except NotFoundError:

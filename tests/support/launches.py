@@ -53,19 +53,16 @@ def started(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def members(bundle: Path) -> dict[str, bytes]:
-    """Return the recorded files of a bundle, by kind."""
     with zipfile.ZipFile(bundle) as archive:
         (run,) = json.loads(archive.read("manifest.json"))["runs"]
         return {about["kind"]: gzip.decompress(archive.read(about["member"])) for about in run["recordings"]}
 
 
 def marks_of(bundle: Path) -> list[dict[str, object]]:
-    """Return the marks of a bundle's steps."""
     return [json.loads(line) for line in members(bundle)["marks"].splitlines()[1:]]
 
 
 def facts_of(bundle: Path) -> dict[str, float]:
-    """Return the facts of a bundle's only run."""
     with zipfile.ZipFile(bundle) as archive:
         (run,) = json.loads(archive.read("manifest.json"))["runs"]
     return dict(run.get("facts", {}))

@@ -25,7 +25,6 @@ def changed(**changes: Any) -> bytes:
 
 
 def with_arguments(**arguments: Any):
-    """Return a change that sets arguments of an event."""
     return lambda _, event: {**event, "args": {**event["args"], **arguments}}
 
 
@@ -36,7 +35,6 @@ def with_names(names: list[str]):
 
 
 def without_arguments(*keys: str):
-    """Return a change that removes arguments of an event."""
     return lambda _, event: {**event, "args": {k: v for k, v in event["args"].items() if k not in keys}}
 
 

@@ -29,8 +29,6 @@ COOKIE = (session_cookie_of(TOKEN), "a-session-of-the-tests")
 
 @dataclass
 class Server:
-    """A running server: its address, process and data folder."""
-
     url: str
     data: Path
     process: subprocess.Popen[bytes]

@@ -71,7 +71,6 @@ class Queue:
 
 
 def tables(folder: Path, **options: Any) -> list[Path]:
-    """Write a loop of such steps."""
     queues: list[Queue] = []
 
     def add(trace: ChromeTrace, at: float) -> float:

@@ -26,7 +26,6 @@ def serving_examples(folder: Path) -> Iterator[Server]:
 
 
 def run_named(server: Server, name: str) -> str:
-    """Return the id of a run of the server."""
     return next(run.id for run in DataFolder(server.data).manifests() if run.name == name)
 
 

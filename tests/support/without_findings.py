@@ -20,6 +20,5 @@ def without_rules() -> Iterator[None]:
 
 
 def analyse_without_findings(manifest: Manifest, library: Library) -> RunResult:
-    """Return ``analyse`` without findings."""
     with without_rules():
         return analyse(manifest, library)

@@ -9,10 +9,7 @@ from tests.support.findings_of import finding
 
 @pytest.mark.parametrize(("before", "measured_ms"), [("gpt_tf32", 8.95), ("gpt_fp32", 8.95), ("vit_tf32", 9.43)])
 def test_the_step_in_bf16_is_predicted_with_its_casts_and_elementwise_work(before: str, measured_ms: float) -> None:
-    """The step in bf16 is predicted with its casts and element-wise work.
-
-    It is compared with the stopwatch of the same loop in bf16. The products alone gave 11.0 for the ViT.
-    """
+    # The prediction is compared with the stopwatch of the same loop in bf16. The products alone gave 11.0 for the ViT.
     bf16 = finding(before, "fp32-products")
     assert bf16 is not None and bf16.predicted_step_ms == pytest.approx(measured_ms, rel=0.08)
     assert bf16.predicted_low_ms is not None and bf16.predicted_high_ms is not None

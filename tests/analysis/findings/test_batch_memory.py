@@ -81,11 +81,8 @@ def test_optimizer_memory_does_not_grow_and_memory_of_the_loop_does():
 
 
 def test_memory_for_copies_of_parameters_does_not_grow():
-    """Memory of parameter copies does not grow with the batch.
-
-    These are Autocast's copy of a parameter, and the part of an operator's scratch that is as large as its parameters.
-    An operator's output grows with the batch.
-    """
+    # The copies are Autocast's copy of a parameter, and the part of an operator's scratch that is as large as its parameters.
+    # An operator's output grows with the batch.
     cast = Recorded((10, 60, 20 * MB, FORWARD), gradients=[(99, GRADIENT)], operators=[(9, 11, [GRADIENT], "aten::_to_copy")])
     assert memory_at(cast, 0, [3]) == [120 * MB]
     layers = [(9, 20, [[8, 10], [GRADIENT]], "aten::convolution")]  # A list of parameters, as in a recurrent network.

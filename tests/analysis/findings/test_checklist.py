@@ -106,10 +106,7 @@ def test_a_technique_in_use_names_its_evidence_and_the_unchecked_parts():
 
 
 def test_layouts_converted_by_cudnn_are_not_channels_last():
-    """Layouts that cuDNN converts itself do not count as channels_last.
-
-    If the conversions are too short for a finding, the kernels between them still have nhwc in their names.
-    """
+    # If the conversions are too short for a finding, the kernels between them still have nhwc in their names.
     result = result_of("channels_first")
     result = replace(result, findings=[finding for finding in result.findings if finding.rule != "layout-conversions"])
     with library().open(result.lead.recording_id) as recording:

@@ -59,14 +59,12 @@ class SlowHost:
         self.trace.launch((self.now - 8, self.now - 6), (self.now - 5, self.now + 5), kernel, stream=17 if args else 7, **args)
 
     def step(self, number: int, begin: float) -> None:
-        """End a step that began at ``begin``."""
         self.now += 20
         self.trace.step(number, begin, self.now)
         self.now += 2
 
 
 def analysed(traces: list[ChromeTrace], folder: Path) -> RunResult:
-    """Return the run of these ranks."""
     library = Library(DataFolder(folder / "data").create())
     files = [trace.write(folder / f"{i}.json") for i, trace in enumerate(traces)]
     result = analyse(ingest_into_runs(library.folder, [(f, f.name) for f in files], name="job").runs[0], library)
@@ -75,12 +73,10 @@ def analysed(traces: list[ChromeTrace], folder: Path) -> RunResult:
 
 
 def rules_of(traces: list[ChromeTrace], folder: Path) -> set[str]:
-    """Return the rules that find something in the run of these ranks."""
     return {finding.rule for finding in analysed(traces, folder).findings}
 
 
 def finding_of(traces: list[ChromeTrace], rule: str, folder: Path) -> tuple[Finding, float]:
-    """Return the finding of ``rule`` and the run's step, ms."""
     result = analysed(traces, folder)
     assert result.lead is not None and result.lead.best.ms is not None
     return next(f for f in result.findings if f.rule == rule), result.lead.best.ms
@@ -257,11 +253,8 @@ def test_fewer_microbatches_are_not_advised_if_the_host_is_fast(tmp_path: Path) 
 
 
 def test_more_microbatches_gain_nothing_with_the_shortest_kernels(tmp_path: Path) -> None:
-    """More microbatches gain nothing if the kernels cannot become shorter.
-
-    Kernels of 6 and 12 us have a fixed cost of 2 us each. Cut in four, they take 12 and 18 us in total, and a step of
-    eight microbatches is not shorter than one of two.
-    """
+    # Kernels of 6 and 12 us have a fixed cost of 2 us each. Cut in four, they take 12 and 18 us in total, and a step of
+    # eight microbatches is not shorter than one of two.
     (tmp_path / "long").mkdir()
     (tmp_path / "short").mkdir()
     assert "pipeline-bubble" in rules_of(pipelined((300.0, 300.0), 2, launch_us=0.5), tmp_path / "long")
@@ -269,10 +262,7 @@ def test_more_microbatches_gain_nothing_with_the_shortest_kernels(tmp_path: Path
 
 
 def test_received_activations_are_not_parameters(tmp_path: Path) -> None:
-    """A stage's received activations are not a parameter, though their gradient is accumulated.
-
-    The stage accumulates the gradient of its 1000 received elements, like that of its weights, and sends it back.
-    """
+    # The stage accumulates the gradient of its 1000 received elements, like that of its weights, and sends it back.
     trace = pipelined((300.0, 300.0), 2)[1]
     for dims in ([10, 100], [4, 30]):
         trace.op("torch::autograd::AccumulateGrad", 6000, 6002, [dims], ["float"])

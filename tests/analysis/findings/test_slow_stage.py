@@ -106,20 +106,14 @@ def test_a_plain_trace_shows_the_pinning_thread(tmp_path: Path, pins: tuple[int,
 
 @pytest.mark.parametrize(("batch_bytes", "advised"), [(2_000_000, "Set pin_memory=False"), (40_000_000, "Send fewer bytes")])
 def test_slow_pinning_of_small_batches_gets_no_advice_on_bytes(tmp_path: Path, batch_bytes: int, advised: str) -> None:
-    """Small batches that are pinned slowly do not need fewer bytes.
-
-    One thread copies 2.9 GB/s: 2 MB take 0.7 of the 11 ms, and 40 MB all of them.
-    """
+    # One thread copies 2.9 GB/s: 2 MB take 0.7 of the 11 ms, and 40 MB all of them.
     finding = of_rule(analysed(tmp_path, waiting_loop((500, 11_500), batch_bytes=batch_bytes)), RULE)
     assert finding.fix.startswith(advised)
 
 
 def test_the_heaviest_function_is_named_even_if_it_was_not_open_in_the_middle(tmp_path: Path) -> None:
-    """The heaviest function below main is named even if it is not running in the middle.
-
-    Each step has 9 ms of Python. ``score`` runs three times for 2 ms around 2 ms of ``log``, which contains the middle
-    of the interval.
-    """
+    # Each step has 9 ms of Python. `score` runs three times for 2 ms around 2 ms of `log`, which contains the middle
+    # of the interval.
     trace = ChromeTrace(with_stack=1)
     trace.host("python_function", "train.py(40): main", 0, STEP_US * STEPS, **{"Python id": 1})
     for k in range(STEPS):

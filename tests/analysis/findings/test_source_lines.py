@@ -145,10 +145,7 @@ def test_the_line_of_a_loop_is_shared_by_all_its_launches(tmp_path: Path) -> Non
 
 
 def test_host_events_have_the_open_line_of_the_user(tmp_path: Path) -> None:
-    """The work of the host belongs to the user's line that is running there.
-
-    Here it is a collection that ``step`` calls, and driver calls. Their begin is neither a gap nor a GPU operation.
-    """
+    # The events are a collection that `step` calls, and driver calls. Their begin is neither a gap nor a GPU operation.
     trace = loop_with(
         ("train.py(5): main", 1, 980, None),
         ("train.py(12): step", 2, 970, 1),

@@ -31,8 +31,6 @@ CASTS = Finding("casts", "critical", "Casts", act("Cast once"), "high", 9.0, 31.
 
 
 class NoGaps:
-    """A recording without gaps."""
-
     def frame(self, sql: str, parameters: object = None) -> pd.DataFrame:
         return pd.DataFrame(columns=["start_ns", "end_ns"])
 

@@ -48,16 +48,12 @@ def generated(folder: Path, prompts: int = 1) -> RunResult:
 
 
 def graph_of(result: RunResult) -> Finding:
-    """Return the finding on launches."""
     return next(f for f in result.findings if f.rule == "launch-bound")
 
 
 def test_each_token_is_a_graph_and_the_prompt_does_not_change(tmp_path: Path) -> None:
-    """Each token becomes a CUDA graph, and the prompt is launched as before.
-
-    The prompt's eight operators of 24 µs stay, 192 µs (less what recording cost them). A token is then a graph of 32 µs
-    and its read. A graph of the whole step would take its 72 kernels of 4 µs, 288 µs, and no launches of the prompt.
-    """
+    # The prompt's eight operators of 24 µs stay, 192 µs (less what recording cost them). A token is then a graph of 32 µs
+    # and its read. A graph of the whole step would take its 72 kernels of 4 µs, 288 µs, and no launches of the prompt.
     found, alone = graph_of(generated(tmp_path / "one")), graph_of(generated(tmp_path / "three", prompts=3))
     assert "each of 8 tokens takes" in found.title and "one CUDA graph" in found.fix and "each token" in found.fix
     assert found.predicted_step_ms is not None and alone.predicted_step_ms is not None
@@ -100,11 +96,8 @@ def test_evaluation_between_steps_is_counted_by_its_frequency(name: str, measure
 
 
 def test_workers_are_limited_by_cores() -> None:
-    """More workers gain no more than the host's cores can compute.
-
-    In keywords_one one worker computes 119 ms a step. On 16 cores that is 7.5 ms, which the GPU's 7.9 hide; on shared
-    cores it is 12.5. Twelve workers took 12.3.
-    """
+    # In keywords_one one worker computes 119 ms a step. On 16 cores that is 7.5 ms, which the GPU's 7.9 hide; on shared
+    # cores it is 12.5. Twelve workers took 12.3.
     found = finding("keywords_one", "data-loader-starves-gpu")
     assert found is not None and found.predicted_step_ms is not None and found.predicted_high_ms is not None
     assert found.predicted_step_ms < 12.31 < 12.4 < found.predicted_high_ms
@@ -112,11 +105,8 @@ def test_workers_are_limited_by_cores() -> None:
 
 
 def test_advice_on_workers_never_reduces_them() -> None:
-    """A change of the worker number never removes workers.
-
-    Eight workers compute on sixteen cores: sixteen are tried. For 64 workers on full cores, or workers that wait for a
-    disk, no number is tried.
-    """
+    # Eight workers compute on sixteen cores: sixteen are tried. For 64 workers on full cores, or workers that wait for a
+    # disk, no number is tried.
     more = finding("loader_short_of_workers", "data-loader-starves-gpu")
     assert more is not None and all("=16" in change.after for change in more.changes) and more.changes
     for name in ("loader_on_full_cores", "loader_on_disk"):

@@ -74,7 +74,6 @@ def test_the_address_restores_selected_changes_and_price(loop: str) -> None:
 
 
 def included(drawn: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the changes that are selected at first."""
     return [change for i, change in enumerate(drawn["changes"]) if drawn["choice"] >> i & 1]
 
 
@@ -129,11 +128,8 @@ def test_a_finding_has_a_gain_an_upper_limit_or_neither(finding: Finding, claims
 
 
 def test_findings_without_a_gain_are_listed_separately(app_data: DataFolder, tmp_path: Path) -> None:
-    """Findings without a predicted gain are separate from the changes.
-
-    A loop's steps are marked by an annotation. That the profiler's step marks are missing is useful to know, but makes
-    no step shorter.
-    """
+    # A loop's steps are marked by an annotation. That the profiler's step marks are missing is useful to know, but makes
+    # no step shorter.
     trace = launching()
     for event in trace.events:
         event["name"] = event["name"].replace("ProfilerStep#", "Optimizer.step#SGD.step ").split(" ")[0]

@@ -86,10 +86,7 @@ def test_a_graph_capture_is_not_an_idle_run(trace: ChromeTrace, shown: bool) -> 
     ("takes_us", "steps", "shown", "headed"), [(700, 6, True, True), (300, 6, True, False), (30, 6, False, False)]
 )
 def test_a_long_graph_capture_next_to_more_executed_launches(takes_us: int, steps: int, shown: bool, headed: bool) -> None:
-    """Check whether a long capture is reported next to more launches that run.
-
-    Twenty launches are captured and forty run, as in a graph that is captured and replayed twice.
-    """
+    # Twenty launches are captured and forty run, as in a graph that is captured and replayed twice.
     trace = matmul_loop(steps)
     for k in range(steps):
         at = 1000 * k + 150

@@ -45,10 +45,7 @@ def test_marks_without_a_trace_give_the_step_time(tmp_path: Path) -> None:
 
 
 def test_evaluation_is_separated_without_a_trace(tmp_path: Path) -> None:
-    """Evaluation is separated without a trace.
-
-    It takes 20 ms after every 20th step of 0.8 ms. No GPU is named beside the marks, and none was sampled.
-    """
+    # The evaluation takes 20 ms after every 20th step of 0.8 ms. No GPU is named beside the marks, and none was sampled.
     ends = iter([0, *np.cumsum([800_000 + 20_000_000 * (step % 20 == 0) for step in range(400)]).tolist()])
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
     for step in range(400):
@@ -81,22 +78,16 @@ def test_a_busy_host_after_the_profile_is_part_of_the_run(tmp_path: Path) -> Non
 
 
 def test_batches_in_bursts_are_not_warm_up() -> None:
-    """Batches that arrive in bursts are not warm-up.
-
-    Three batches come at once: 70 rounds of 28, 1 and 2 ms, then 30 of 20, 1 and 1.5 ms, whose middle one is the later
-    half's median: (70 × 31 + 30 × 22.5) ÷ 300 = 9.48 ms a step, and not the 7.5 ms of the last 30 rounds.
-    """
+    # Three batches come at once: 70 rounds of 28, 1 and 2 ms, then 30 of 20, 1 and 1.5 ms, whose middle one is the later
+    # half's median: (70 × 31 + 30 × 22.5) ÷ 300 = 9.48 ms a step, and not the 7.5 ms of the last 30 rounds.
     ends = np.cumsum([28.0, 1.0, 2.0] * 70 + [20.0, 1.0, 1.5] * 30) * 1e6
     seen = by_marks([Mark(i, int(end), "train") for i, end in enumerate(ends)])
     assert seen is not None and seen.ms == pytest.approx(9.48, rel=0.02)
 
 
 def test_a_second_loop_of_another_optimizer_is_reported(tmp_path: Path) -> None:
-    """A second loop with another optimizer is mentioned.
-
-    100 steps of 10 ms by one optimizer contain the profile; 300 steps of 45 ms by another follow. All numbers are of
-    the first loop.
-    """
+    # 100 steps of 10 ms by one optimizer contain the profile; 300 steps of 45 ms by another follow. All numbers are of
+    # the first loop.
     ends = iter([0, *np.cumsum([*[10_000_000] * 100, *[45_000_000] * 300]).tolist()])
     writer = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: next(ends))
     for step in range(400):

@@ -28,7 +28,6 @@ COMMITTED = ROOT / "docs" / "report.schema.json"
 
 
 def report_of(data: DataFolder, *paths: Path) -> dict[str, Any]:
-    """Return the report of ``paths`` after a round trip through JSON."""
     library = Library(data)
     try:
         return json.loads(json.dumps(report_json(result_of(prepared(data, *paths), library))))

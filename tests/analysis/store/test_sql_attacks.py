@@ -134,10 +134,7 @@ else:
 )
 @pytest.mark.parametrize("attack", [sql for sql in WRITE if sql.startswith(("COPY", "EXPLAIN", "EXPORT"))])
 def test_the_process_cannot_write_even_if_statements_pass(attack: str, folder: DataFolder, trace: str, tmp_path: Path) -> None:
-    """If writing statements were accepted, the process still could not write.
-
-    The engine itself allows some: a COPY may overwrite the file that is attached READ_ONLY.
-    """
+    # The engine itself allows some: a COPY may overwrite the file that is attached READ_ONLY.
     before = contents(folder)
     files = [folder.recording_file(trace), folder.derived_file(trace, query.ANALYSIS_VERSION)]
     command = [sys.executable, "-c", WITHOUT_THE_FIRST_CHECK, folder.root, *files, filled(attack, folder, trace, tmp_path)]

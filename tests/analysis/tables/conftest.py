@@ -19,6 +19,5 @@ def gpt() -> Iterator[Recording]:
 
 @pytest.fixture(scope="module")
 def stacks() -> Iterator[Recording]:
-    """Yield a recording with Python calls."""
     with common.library().open(common.recording_of(RECORDINGS / "gpt_reads_stack" / "trace.json.gz")) as recording:
         yield recording

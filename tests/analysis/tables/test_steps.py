@@ -35,10 +35,7 @@ def test_the_owners_of_a_step_sum_to_it_and_lost_time_of_counted_steps_has_its_c
 def test_with_more_steps_than_columns_each_column_shows_its_longest_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If there are more steps than columns, the longest of each group is shown.
-
-    Steps 1 to 7 take 1 ms, but step 4 takes 3. Of every three these are 1, 4 and 7.
-    """
+    # Steps 1 to 7 take 1 ms, but step 4 takes 3. Of every three these are 1, 4 and 7.
     trace, at = ChromeTrace(), 0
     for number in range(1, 8):
         length = 3000 if number == 4 else 1000

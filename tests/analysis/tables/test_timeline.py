@@ -99,11 +99,8 @@ def test_the_sums_of_a_view_equal_the_sums_of_its_pieces(gpt: Recording) -> None
 
 
 def test_sums_include_the_waits_that_other_ranks_show() -> None:
-    """The sums of lanes contain what the other ranks show.
-
-    Exposed communication is divided into waiting and transfer when a run is read. No view may show it as it is in the
-    file.
-    """
+    # Exposed communication is divided into waiting and transfer when a run is read. No view may show it as it is in the
+    # file.
     split_rank = next(rank for rank in common.result_of("ddp_straggler").ranks if "comm_wait" in rank.exposed_causes)
     with open_rank(common.library(), split_rank) as rank:
         recording = rank.recording
@@ -121,11 +118,8 @@ def test_sums_include_the_waits_that_other_ranks_show() -> None:
 
 
 def test_lanes_show_the_owner_of_the_ledger(tmp_path: Path) -> None:
-    """The lanes give an operation the same owner as the ledger.
-
-    Copies and fills are recorded as kernels, and one kernel name means two operations, depending on the launching
-    operator. No operations overlap.
-    """
+    # Copies and fills are recorded as kernels, and one kernel name means two operations, depending on the launching
+    # operator. No operations overlap.
     trace = ChromeTrace()
     matrices = [[64, 64], [64, 64]]
     for k in range(3):

@@ -130,7 +130,6 @@ def host_alone(library: Library, folder: Path) -> Iterator[RankView]:
 
 @contextmanager
 def without_steps(library: Library, folder: Path) -> Iterator[RankView]:
-    """A recorded training without step marks."""
     with common.library().open(common.recording_of(RECORDINGS / "gpt_no_steps" / "trace.json.gz")) as recording:
         yield RankView(recording, 0, 0)
 
@@ -169,10 +168,7 @@ def test_each_column_sums_the_slices_that_begin_in_it(recording: Recording, sour
 
 
 def test_busy_share_of_a_range_is_exact_to_a_column(gpt: Recording) -> None:
-    """A stream's busy share between two columns is the recording's, to within a column.
-
-    The picture is compared with the union of the stream's operations, which do not overlap.
-    """
+    # The picture is compared with the union of the stream's operations, which do not overlap.
     events, rng = every_slice(gpt, "gpu"), random.Random(5)
     level = (timeline.extent(gpt).ns // 1200).bit_length() - 1  # The whole recording on 1,200 pixels.
     read = [tile(gpt, "gpu", 0, level, i) for i in range(3)]
@@ -206,10 +202,7 @@ def test_an_invalid_tile_is_refused(gpt: Recording) -> None:
 def test_a_copy_of_unknown_cause_is_drawn_as_a_copy(
     small: bool, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy of unknown cause is drawn as a copy, as in the page's sentence.
-
-    Not attributed is idle time without a known cause.
-    """
+    # Not attributed is idle time without a known cause.
     monkeypatch.setattr(timeline_tiles, "is_small", lambda recording: small)
     trace = ChromeTrace()
     for k in range(4):

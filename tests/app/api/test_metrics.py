@@ -73,10 +73,7 @@ def test_the_server_exports_live_steps_and_the_newest_runs_behind_its_token(
 
 
 def test_the_grafana_dashboard_uses_only_existing_metrics() -> None:
-    """The Grafana dashboard queries only metrics that exist.
-
-    It opens without edits: a stable uid, no id, and a data source to choose.
-    """
+    # The dashboard opens without edits: a stable uid, no id, and a data source to choose.
     board = json.loads((ROOT / "docs" / "grafana" / "sawtooth.json").read_text())
     assert board["id"] is None and board["uid"] and board["templating"]["list"][0]["name"] == "datasource"
     asked = {target["expr"] for panel in board["panels"] for target in panel["targets"]}

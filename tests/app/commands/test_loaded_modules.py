@@ -36,10 +36,7 @@ def test_help_and_version_load_only_the_table_of_commands() -> None:
 
 @pytest.mark.parametrize("module", ["sawtooth.app.commands.serve", "sawtooth.app.commands.run", "sawtooth.app.commands.sample"])
 def test_commands_that_start_programs_start_at_once(module: str) -> None:
-    """A command that starts another process starts at once.
-
-    The server and the training load their own modules, which would otherwise be loaded twice.
-    """
+    # The server and the training load their own modules, which would otherwise be loaded twice.
     asks = f"import sys, {module}; print(sorted(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", asks], env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True

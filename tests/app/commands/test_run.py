@@ -24,7 +24,6 @@ from tests.support.paths import RECORDINGS
 
 @pytest.fixture
 def bundle(tmp_path: Path) -> Path:
-    """Return a recorded run in one file."""
     folder = DataFolder(tmp_path / "recorded").create()
     files = [(path, path.name) for path in sorted((RECORDINGS / "gpt_small").glob("*.json*")) if path.name != "truth.json"]
     export_runs(folder, [ingest_into_runs(folder, files).runs[0].id], tmp_path / "run.sawtooth")

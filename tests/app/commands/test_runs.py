@@ -137,8 +137,6 @@ def test_a_run_is_opened_in_the_running_dashboard(data: str) -> None:
 
 
 class Healthy(BaseHTTPRequestHandler):
-    """Answers a health request as a dashboard does."""
-
     def do_GET(self) -> None:
         self.send_response(200 if self.path == "/_stcore/health" else 404)
         self.end_headers()

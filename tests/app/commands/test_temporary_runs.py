@@ -30,7 +30,6 @@ def report(*files: Path, data: Path) -> str:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count how often files are ingested."""
     counted: list[int] = []
 
     def ingest_into_runs(*args: object, **options: object) -> object:

@@ -69,10 +69,7 @@ HOSTILE = "k\x1b]0;own\x07\x1b[2J\u202e\x9b2J"
 
 
 def test_control_characters_in_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
-    """No name that reaches the terminal can move its cursor.
-
-    These are names of files and runs, and of their content, in sentences about omissions, lists, reports and JSON.
-    """
+    # The names are those of files and runs, and of their content, in sentences about omissions, lists, reports and JSON.
     folder, data = tmp_path / "in", str(tmp_path / "data")
     folder.mkdir()
     (folder / f"bad{HOSTILE}.json").write_text('{"traceEvents": []}')

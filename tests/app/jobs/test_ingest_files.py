@@ -29,10 +29,7 @@ def test_a_truncated_trace_is_reported_at_ingest(tmp_path: Path) -> None:
 
 
 def test_a_compile_log_with_a_bundle_is_attached_to_its_run(tmp_path: Path) -> None:
-    """A torch.compile log that comes with a bundle joins the bundle's run.
-
-    The capture helper and `sawtooth run` write the bundle, and TORCH_TRACE writes the log beside it.
-    """
+    # The capture helper and `sawtooth run` write the bundle, and TORCH_TRACE writes the log beside it.
     trace, log = matmul_loop().write(tmp_path / "trace.json"), GRAPH_BREAKS / "breaks_1.log.gz"
     bundle = packed(
         tmp_path / "run.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(trace.read_bytes())}

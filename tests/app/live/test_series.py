@@ -34,10 +34,7 @@ def test_lines_are_short_and_keep_every_extreme(samples: int) -> None:
 
 
 def test_a_stopped_clock_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A clock that stands still does not fill the memory.
-
-    The sender sets the time, so samples one nanosecond apart never leave the shown window.
-    """
+    # The sender sets the time, so samples one nanosecond apart never leave the shown window.
     series = LiveSeries()
     for i in range(3 * MAX_SAMPLES):
         series.add(START + i, float(i))

@@ -55,10 +55,7 @@ def test_without_shapes_names_tags_and_predecessors_decide():
 
 
 def test_two_programs_with_one_name_are_not_compared():
-    """Two programs with one name are not proposed as a pair.
-
-    `train.py` and `python -m rl.train` are both called train.
-    """
+    # `train.py` and `python -m rl.train` are both called train.
     recorded = [
         Manifest(f"{i:016x}", "train", [], notes=f"Recorded by `sawtooth run {command}`.\nNo profile: the loop ended.")
         for i, command in enumerate(("python -m rl.train --steps 300", "train.py --workers 0", "python train.py --workers 8"))

@@ -19,7 +19,6 @@ LEDGER = [
 
 
 def labels(run: RunResult) -> list[str]:
-    """Return the texts of a run's legend."""
     return [entry.label for entry in picture.legend(run, run.lead)]
 
 

@@ -45,10 +45,7 @@ def test_thousands_of_steps_are_encoded_briefly() -> None:
 
 
 def test_a_nearly_idle_thread_is_marked_as_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread that does almost nothing is quiet.
-
-    Of 1 s the pin-memory thread calls the runtime for 1 ms. The step's threads are never quiet.
-    """
+    # Of 1 s the pin-memory thread calls the runtime for 1 ms. The step's threads are never quiet.
     ms = 1_000_000
     lanes = [
         Lane("calls", 0, 1, 9, 4 * ms),

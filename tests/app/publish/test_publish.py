@@ -37,8 +37,6 @@ def publish(data: DataFolder, *arguments: str) -> Result:
 
 
 class _Calls:
-    """A library that records the calls of its functions."""
-
     def __init__(self, **more: Any) -> None:
         self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
         self.__dict__.update(more)

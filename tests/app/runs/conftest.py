@@ -27,7 +27,6 @@ def four_new(app_data: DataFolder, tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def four(app_data: DataFolder, four_new: list[str]) -> list[str]:
-    """Return the four runs, each with its card."""
     for run_id in four_new:
         card_of(app_data.read_manifest(run_id), Library(app_data))
     return four_new

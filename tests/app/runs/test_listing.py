@@ -78,7 +78,6 @@ def test_a_phone_has_one_button_for_search_and_filters(app_data: DataFolder, tmp
 
 
 def has_container(test: AppTest, key: str) -> bool:
-    """Return whether the page has a container with that key."""
     blocks = [test.main]
     while blocks:
         block = blocks.pop()

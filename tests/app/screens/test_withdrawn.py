@@ -13,7 +13,6 @@ from tests.support.pages import charts, opened, run_of, words_of
 
 @pytest.fixture
 def half_lost(app_data: DataFolder, tmp_path: Path) -> str:
-    """Return a run that lacks half of the records of its kernels."""
     trace = matmul_loop(5)
     kernels = [event for event in trace.events if event["cat"] == "kernel"]
     trace.events = [event for event in trace.events if event not in kernels[::2]]

@@ -37,7 +37,6 @@ def test_work_is_shown_per_step_by_group_and_search(loop: str) -> None:
 
 
 def _tiles(test: AppTest) -> dict[str, float]:
-    """Return the time of each tile of the treemap by its id."""
     drawn = next(trace for chart in charts(test) for trace in chart["data"] if trace["type"] == "treemap")
     tiles = dict(zip(drawn["ids"], numbers(drawn["values"]), strict=True))
     assert tiles.pop("all") == 0  # The outer frame itself has no time.

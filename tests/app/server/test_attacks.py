@@ -77,11 +77,8 @@ def from_peer(app, peer: str, forwarded: str | None = None, path: str = "/") -> 
 
 
 def test_a_trusted_proxy_is_known_by_its_address_not_by_a_header(tmp_path):
-    """A trusted proxy is identified by its connection and not by a header.
-
-    uvicorn rewrites the client's address for peers on 127.0.0.1. Otherwise a local user could be taken for the proxy,
-    and the proxy for its users.
-    """
+    # uvicorn rewrites the client's address for peers on 127.0.0.1. Otherwise a local user could be taken for the proxy,
+    # and the proxy for its users.
     app = guarded(tmp_path, token=TOKEN, trusted_proxies=("10.0.0.5",))
     assert from_peer(app, "10.0.0.5") == 200
     assert from_peer(app, "10.0.0.5", "203.0.113.9") == 200

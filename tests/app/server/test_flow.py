@@ -73,10 +73,7 @@ def test_a_message_waits_a_limited_time_for_a_script_slot(monkeypatch: pytest.Mo
 
 
 def test_the_number_of_running_scripts_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts run in a limited number of places.
-
-    The replaced part of Streamlit is not documented. This test fails if an upgrade moves it.
-    """
+    # The replaced part of Streamlit is not documented. This test fails if an upgrade moves it.
     assert callable(ScriptRunner._run_script) and app_session.ScriptRunner.__name__ in ("ScriptRunner", "WaitingRunner")
     monkeypatch.setattr(app_session, "ScriptRunner", ScriptRunner)
     limit_scripts()

@@ -63,11 +63,8 @@ def test_a_source_compressed_a_thousandfold_is_refused_before_unpacking(tmp_path
 
 
 def test_a_false_size_is_not_trusted(tmp_path):
-    """A wrong size in a header is not trusted.
-
-    The header gives 10 bytes, and the stream has 64 MB. Reading stops at the given size, and the checksum does not
-    match.
-    """
+    # The header gives 10 bytes, and the stream has 64 MB. Reading stops at the given size, and the checksum does not
+    # match.
     path = packed(
         tmp_path / "x.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": bytes(64 << 20)}, zipfile.ZIP_DEFLATED
     )

@@ -70,7 +70,6 @@ class Proxied:
 
 @pytest.fixture(scope="module")
 def proxied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    """Return a server behind its own nginx."""
     for program in ("nginx", "openssl"):
         assert shutil.which(program), f"this test needs {program}"
     folder = tmp_path_factory.mktemp("proxy")

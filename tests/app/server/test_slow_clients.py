@@ -83,11 +83,7 @@ def test_a_connection_that_asks_again_and_again_is_never_closed():
 
 @pytest.mark.parametrize("protocol", ["auto", "h11"])
 def test_uvicorn_stores_its_connections_in_the_expected_place(protocol):
-    """uvicorn stores its connections where the server expects them.
-
-    The attributes that ``end_waiting`` reads are not documented. This test fails if an upgrade moves them.
-    """
-
+    # The attributes that `end_waiting` reads are not documented. This test fails if an upgrade moves them.
     async def held_open() -> bool:
         server = uvicorn.Server(uvicorn.Config(Starlette(), port=0, http=protocol, lifespan="off", log_level="error"))
         running = asyncio.create_task(server.serve())

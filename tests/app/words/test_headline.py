@@ -215,10 +215,7 @@ def test_a_change_that_may_gain_nothing_is_not_the_headline(changed: dict[str, A
     ],
 )
 def test_a_change_with_twice_the_certain_gain_comes_first(high_ms: float, topics: tuple[str, ...], leads: str) -> None:
-    """A change with twice the certain gain comes first.
-
-    The first change gains at least 65.7 - 53.7 = 12 ms.
-    """
+    # The first change gains at least 65.7 - 53.7 = 12 ms.
     first = replace(PAD, rule="fused", action=act("Use the fused optimizer."), predicted_step_ms=45.0, predicted_speedup=65.7 / 45.0,
                     predicted_high_ms=53.7, confidence="medium")  # fmt: skip
     more = replace(PAD, rule="graph", action=act("Launch the step as one CUDA graph."), predicted_step_ms=20.0, predicted_speedup=65.7 / 20.0,
@@ -256,10 +253,7 @@ def test_a_forecast_from_one_rank_covers_the_complete_job() -> None:
 
 
 def test_a_change_that_removes_flops_has_no_predicted_mfu() -> None:
-    """A change that removes FLOPs predicts no larger share of the peak.
-
-    Without the backward pass through a frozen trunk the step is shorter, and so is the model's work in it.
-    """
+    # Without the backward pass through a frozen trunk the step is shorter, and so is the model's work in it.
     result = result_of("trained_above")
     assert result.metrics["mfu"].value is not None
     change = forecast(result)

@@ -99,10 +99,7 @@ def test_a_prediction_has_a_range_and_low_confidence_is_marked() -> None:
 
 
 def test_the_telemetry_period_is_shown_if_it_agrees_with_the_estimate():
-    """Telemetry's period is stated with an estimate whose range contains it.
-
-    For an estimate of 776 ms and a period of 752 ms both are stated. A period of two steps is not.
-    """
+    # For an estimate of 776 ms and a period of 752 ms both are stated. A period of two steps is not.
     run = run_of(best_ms=776.0)
     best = replace(run.lead.best, source="telemetry", reading=Reading(776.0, trust="caution", low=679.0, high=906.0))
 

@@ -14,8 +14,6 @@ WIDTH, LAYERS, HEADS, LENGTH, BATCH, WORDS = 768, 12, 12, 512, 8, 8192
 
 
 class Block(nn.Module):
-    """Attention and two linear layers."""
-
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
@@ -32,8 +30,6 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """A decoder."""
-
     def __init__(self) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(LENGTH, WIDTH)
@@ -41,14 +37,12 @@ class GPT(nn.Module):
         self.end = nn.Linear(WIDTH, WORDS)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Return the logits of the next tokens."""
         places = self.places(torch.arange(tokens.shape[1], device=tokens.device))
         logits: Tensor = self.end(self.blocks(self.words(tokens) + places))
         return logits
 
 
 def main() -> None:
-    """Train, and save a checkpoint every 500 steps."""
     torch.manual_seed(0)
     model = GPT().to("cuda")
     foreach = False if "--one-by-one" in sys.argv else None

@@ -44,7 +44,6 @@ def _block(inputs: int, outputs: int) -> nn.Module:
 
 
 def main() -> None:
-    """Train."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", type=int, default=160)
     parser.add_argument("--batch", type=int, default=32)

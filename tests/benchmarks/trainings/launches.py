@@ -16,19 +16,15 @@ WIDTH, LAYERS, BATCH, SAMPLES = 256, 24, 256, 65536
 
 
 class Layer(nn.Module):
-    """A norm and two linear layers."""
-
     def __init__(self) -> None:
         super().__init__()
         self.norm, self.a, self.b = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the layer's output."""
         return x + self.b(nn.functional.silu(self.a(self.norm(x))) * 0.5)
 
 
 def main() -> None:
-    """Train."""
     torch.manual_seed(0)
     model = nn.Sequential(*(Layer() for _ in range(LAYERS)), nn.Linear(WIDTH, 1)).to("cuda")
     data = torch.randn(SAMPLES, WIDTH)

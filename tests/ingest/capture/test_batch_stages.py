@@ -55,7 +55,6 @@ class Padded:
 
 
 def timed_facts(folder, make):
-    """Return the facts of the loader ``make(torch.utils.data)`` after one epoch."""
     data = pytest.importorskip("torch.utils.data")
     from torch.utils.data._utils import fetch
 

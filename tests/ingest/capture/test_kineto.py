@@ -13,8 +13,6 @@ from sawtooth.ingest.capture.in_process.kineto import DETACH, DETACH_CALLS, ONE_
 
 
 class CudaCalls:
-    """A fake torch that counts CUDA calls."""
-
     def __init__(self, initialized: bool = True) -> None:
         self.count = 0
         self.cuda = SimpleNamespace(

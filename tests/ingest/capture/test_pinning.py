@@ -52,10 +52,7 @@ def test_pinning_is_timed_once_per_batch(tmp_path):
 
 @pytest.mark.parametrize(("since_ms", "pin_ms"), [(6, 16), (40, 20)])
 def test_time_of_the_pinning_thread_between_batches_counts(tmp_path, since_ms, pin_ms):
-    """The pinning thread's time between two batches counts, but at most as much as the time of pinning.
-
-    Pinning takes 10 ms. In a longer time between two batches, the thread may have waited for a batch.
-    """
+    # Pinning takes 10 ms. In a longer time between two batches, the thread may have waited for a batch.
     lines = [f"10000000 {since_ms * 1_000_000 + wait * 1_000_000}" for wait in range(20)]
     (tmp_path / "pins-1.txt").write_text("\n".join(["90000000 0", *lines, ""]))
     assert 1e3 * batch_files._pin_s(tmp_path) == pytest.approx(pin_ms, abs=2.1)

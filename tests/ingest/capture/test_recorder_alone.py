@@ -27,7 +27,6 @@ print(json.dumps([sorted(name for name in others if not name.startswith("_")), s
 
 @pytest.fixture(scope="module")
 def unpacked_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the unpacked wheel of the recorder."""
     folder = tmp_path_factory.mktemp("recorder")
     command = [
         sys.executable,

@@ -126,11 +126,8 @@ def test_a_clipped_calibration_is_not_called_calibrated() -> None:
     ("loader", "slowed"), [("_SingleProcessDataLoaderIter", True), ("_MultiProcessingDataLoaderIter", False)]
 )
 def test_recording_slows_a_loader_that_works_in_the_training_process(loader: str, slowed: bool) -> None:
-    """Recording slows a loader that works in the training process.
-
-    Its operators are recorded like all others. A wait for worker processes is not shortened by the operators that
-    happen to lie inside it.
-    """
+    # Its operators are recorded like all others. A wait for worker processes is not shortened by the operators that
+    # happen to lie inside it.
     trace = TinyTrace()
     for k in range(3):
         begin = 2000.0 * k

@@ -19,10 +19,7 @@ PROFILED_LONGER = ("collected_garbage", "conv_searches", "slow_every_fourth", "s
     [*PROFILED_LONGER, *(pytest.param(name, marks=pytest.mark.sweep(40)) for name in NAMES if name not in PROFILED_LONGER)],
 )
 def test_a_title_has_no_part_longer_than_the_step(name: str) -> None:
-    """A title states no part longer than the run's step.
-
-    A time measured under the profiler is scaled to the run's step, or called profiled.
-    """
+    # A time measured under the profiler is scaled to the run's step, or called profiled.
     result = result_of(name)
     step_ms = result.metrics["best_step_time_ms"].value
     assert step_ms is not None

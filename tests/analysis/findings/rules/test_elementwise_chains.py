@@ -14,10 +14,7 @@ STEP_US = 1000
 
 @pytest.mark.parametrize(("second", "named"), [([], True), ([512, 8192], False)], ids=("number", "tensor"))
 def test_gates_and_scans_are_not_activations(tmp_path: Path, second: list[int], named: bool) -> None:
-    """A gate or a scan of tensors alone is not an activation.
-
-    h = tanh(a * h + b) has no number in it; x / (1 + exp(-1.702 * x)) has.
-    """
+    # h = tanh(a * h + b) has no number in it; x / (1 + exp(-1.702 * x)) has.
     trace = ChromeTrace(made_for=f"gate {second}")
     for k in range(4):
         at = STEP_US * k
@@ -45,11 +42,8 @@ def test_a_hand_written_softmax_is_not_an_activation(tmp_path: Path, last: str, 
 
 @pytest.mark.parametrize("picks", [True, False])
 def test_a_hand_written_log_softmax_over_a_vocabulary_is_a_loss_head(tmp_path: Path, picks: bool) -> None:
-    """A handwritten log-softmax over a vocabulary is a loss head and not an activation.
-
-    Its backward pass takes the exponential of the logits less one number per row: five kernels over one tensor. A
-    router's log-softmax selects no column.
-    """
+    # Its backward pass takes the exponential of the logits less one number per row: five kernels over one tensor. A
+    # router's log-softmax selects no column.
     logits, row = [8192, 50304], [8192, 1]
     loss = [("aten::copy_", [logits, logits]), ("aten::sub", [logits, row]), ("aten::exp", [logits]), ("aten::sum", [logits])]
     loss += [("aten::gather", [logits, [], row])] if picks else []

@@ -101,11 +101,8 @@ def test_a_rule_has_a_file_with_its_name() -> None:
 
 
 def test_only_the_checklist_names_rules() -> None:
-    """Only the checklist names rules outside of the modules of rules, with two exceptions.
-
-    Findings from telemetry name three rules, because a problem has one slug whether a profile or telemetry shows it. The
-    changes of `sawtooth try` name the rules that advise them.
-    """
+    # Findings from telemetry name three rules, because a problem has one slug whether a profile or telemetry shows it. The
+    # changes of `sawtooth try` name the rules that advise them.
     slugs = {rule.slug for rule in all_rules()}
     for package in ("analysis", "app", "sawtooth"):
         for path in sorted((ROOT / package).rglob("*.py")):
@@ -133,10 +130,7 @@ NEEDS_READ = {"shapes": "shapes", "stacks": "python_stacks", "memory": "allocati
 
 @every_rule
 def test_a_rule_declares_the_evidence_it_reads(rule: Rule) -> None:
-    """A rule declares at least one kind of evidence, and all that it requires.
-
-    A failed check of evidence withdraws the findings that read it.
-    """
+    # A failed check of evidence withdraws the findings that read it.
     assert rule.reads and rule.reads <= SOURCES
     assert {NEEDS_READ[need] for need in rule.requires if need in NEEDS_READ} <= rule.reads
 

@@ -79,11 +79,8 @@ def test_a_small_batch_is_recognised_by_its_gpu_work(monkeypatch: pytest.MonkeyP
 
 
 def test_a_larger_batch_is_not_advised_if_it_slows_the_host() -> None:
-    """A larger batch is not advised if the host needs longer for it.
-
-    Linear layers over 8 sequences at once leave the GPU waiting for launches. So do 16 samples one by one, where a
-    larger batch launches more.
-    """
+    # Linear layers over 8 sequences at once leave the GPU waiting for launches. So do 16 samples one by one, where a
+    # larger batch launches more.
     memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
     rates = {}
     for name in ("called_batch_by_batch", "called_sample_by_sample", "full_queue"):
@@ -99,14 +96,11 @@ def test_a_larger_batch_is_not_advised_if_it_slows_the_host() -> None:
 
 
 def test_a_read_is_removed_with_its_synchronization(tmp_path: Path) -> None:
-    """A host read is removed together with the synchronization that ends it.
-
-    Of each 1,000 µs the GPU works 600. The host waits for it in a test of a tensor and briefly in the synchronization
-    after it, then writes a file.
-
-    Without the copy alone, that synchronization would wait as long. Without both, the host needs about 440 µs a step
-    and the GPU limits the step.
-    """
+    # Of each 1,000 µs the GPU works 600. The host waits for it in a test of a tensor and briefly in the synchronization
+    # after it, then writes a file.
+    #
+    # Without the copy alone, that synchronization would wait as long. Without both, the host needs about 440 µs a step
+    # and the GPU limits the step.
     loop = ChromeTrace()
     for k in range(6):
         t = 1000 * k

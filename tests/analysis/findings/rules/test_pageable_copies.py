@@ -12,11 +12,8 @@ from tests.support.findings_of import library, result_of
 
 
 def test_pinning_gains_nothing_if_the_pinning_thread_would_be_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pinned memory has no predicted gain if the pinning thread would become the limit.
-
-    On an H200 with 157 MB a step, loaded by twelve workers, the prediction was 36 ms instead of 58; the run took 54.
-    One thread pins 2.9 GB/s.
-    """
+    # On an H200 with 157 MB a step, loaded by twelve workers, the prediction was 36 ms instead of 58; the run took 54.
+    # One thread pins 2.9 GB/s.
     result = result_of("copy_pageable")
     with library().open(result.lead.recording_id) as recording:
         context = RuleContext(result, result.lead, recording, whatif=whatif_of(recording, result.lead))

@@ -69,11 +69,8 @@ def test_one_cause_gives_one_critical_finding(tmp_path: Path) -> None:
 
 
 def test_tf32_for_a_step_that_factorizes_matrices_is_not_critical() -> None:
-    """TF32 for a step that factorizes matrices is an opportunity and not a warning.
-
-    In a Gaussian process with a Cholesky factor, products in TF32 would save a fifth of the step, but the likelihood
-    may need FP32.
-    """
+    # In a Gaussian process with a Cholesky factor, products in TF32 would save a fifth of the step, but the likelihood
+    # may need FP32.
     result = result_of("curves")
     for rule in ("tf32-off", "fp32-products"):
         found = of_rule(result, rule)

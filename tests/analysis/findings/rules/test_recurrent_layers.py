@@ -35,11 +35,8 @@ def test_a_graph_of_a_recurrent_layer_is_captured_by_hand(tmp_path: Path, *, pac
 
 
 def test_cells_inside_one_call_cost_launches_but_no_operators() -> None:
-    """Cells within one call are launched without their operators.
-
-    Per remaining kernel the host pays for a launch, not for an operator and a line of Python (76 ms became 7.4 on an
-    H200).
-    """
+    # Per remaining kernel the host pays for a launch, not for an operator and a line of Python (76 ms became 7.4 on an
+    # H200).
     cells = finding("lstm_cells", "recurrent-cells")
     assert cells is not None
     fast = [edit for edit in cells.edits if isinstance(edit, WithoutHostCause)]
@@ -47,10 +44,7 @@ def test_cells_inside_one_call_cost_launches_but_no_operators() -> None:
 
 
 def test_the_interval_of_a_recurrent_layer_includes_fp32_products(tmp_path: Path) -> None:
-    """The interval of nn.LSTM contains products in FP32.
-
-    cuDNN's default is TF32, but a script may turn it off. Without it, products of this size take more than three times as long.
-    """
+    # cuDNN's default is TF32, but a script may turn it off. Without it, products of this size take more than three times as long.
     trace = ChromeTrace()
     for k in range(4):
         trace.step(k + 1, 8000 * k, 8000 * (k + 1))
@@ -70,11 +64,8 @@ def test_the_interval_of_a_recurrent_layer_includes_fp32_products(tmp_path: Path
 )
 @pytest.mark.parametrize("between", ["aten::tanh", "aten::index_add_"])
 def test_cells_are_time_steps_only_in_sequences(tmp_path: Path, sizes: tuple[int, ...], between: str) -> None:
-    """Cells count as time steps only if they process a sequence.
-
-    Graphs of 17, 25 and 12 nodes that pass one after the other are not a sequence, and neither are messages between
-    nodes that form the next input.
-    """
+    # Graphs of 17, 25 and 12 nodes that pass one after the other are not a sequence, and neither are messages between
+    # nodes that form the next input.
     trace = ChromeTrace(made_for=f"cells {sizes} {between}")
     for k in range(4):
         begin = 8000 * k

@@ -39,7 +39,6 @@ def test_a_rule_fires_on_all_its_cases(rule: Rule, snapshot: SnapshotAssertion) 
 
 
 def check_complete(found: Finding) -> None:
-    """Check that a finding has evidence, an action, its gain and its risks."""
     assert found.evidence and found.changes and found.risk and found.prediction_note
     words = found.action.short.split()  # a headline
     assert 2 <= len(words) <= 14 and words[0][0].isupper() and words[1] not in ("it", "them", "this", "that", "these"), words

@@ -85,7 +85,6 @@ def wait_for_files(*files: Path) -> None:
 
 
 def recorded(bundle: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the run, and the recorded files by name."""
     with zipfile.ZipFile(bundle) as archive:
         (run,) = json.loads(archive.read("manifest.json"))["runs"]
         return run, {one["source_name"]: gzip.decompress(archive.read(one["member"])) for one in run["recordings"]}

@@ -28,10 +28,7 @@ from tests.support.hooked_loop import HookedLoop
 def test_complete_rounds_are_profiled(
     tmp_path: Path, ranks: int, steps: int, long_ms: float, short_ms: float, wanted_steps: int, profiled_steps: int
 ) -> None:
-    """A profile contains whole rounds after its first step.
-
-    A round is a rollout and then updates. The profile begins with the second update of a round.
-    """
+    # A round is a rollout and then updates. The profile begins with the second update of a round.
     job = {"ranks": ranks, "ranks_here": ranks}
     loops = [
         HookedLoop(tmp_path, steps=wanted_steps, after_s=2.0, rank=rank if ranks > 1 else None, **job) for rank in range(ranks)

@@ -26,7 +26,6 @@ def folder(tmp_path):
 
 
 def union_ns(intervals):
-    """Return the total length of the union of (start, end) intervals."""
     total = reached = 0
     for start, end in sorted(intervals):
         total += max(0, end - max(start, reached))
