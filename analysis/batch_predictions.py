@@ -19,8 +19,8 @@ BATCH_SIZE_FACTORS = (0.25, 0.5, 2.0, 4.0)  # Factors of a run's batch size that
 def with_predictions(sweep: Sweep, libraries: Mapping[str, Library]) -> Sweep:
     """Return ``sweep`` with predictions for other batch sizes from one run's trace.
 
-    The sweep is unchanged if its setting is not the batch size, or if no trace allows a prediction. A run for which
-    `sawtooth run` tried other sizes is preferred, else the first one whose trace has shapes and a replay. ``libraries`` has the
+    The sweep is unchanged if its setting is not the batch size, or if no trace allows a prediction. The predictions are for
+    the first run with tried sizes, or else for the first run whose trace has shapes and a replay. ``libraries`` has the
     library of each run, by run id.
     """
     if sweep.setting != BATCH:

@@ -41,7 +41,7 @@ def _sorted(result: RunResult, lead: Finding | None) -> RunResult:
             finding is not lead,
             # The topic "hidden" is time that the profiled steps do not show.
             lead is not None or "hidden" not in finding.explains.topics,
-            lead is not None or "schedule" not in finding.explains.topics,  # It costs more than small gains.
+            lead is not None or "schedule" not in finding.explains.topics,  # Such a finding costs more than small gains.
             planned.get(finding.rule, len(planned)),
             finding.claims == "caution" and not finding.ends_the_run,
             same_as_delay(result, finding),
@@ -77,11 +77,10 @@ def is_advice(finding: Finding) -> bool:
 
 
 def lead_finding(result: RunResult) -> Finding | None:
-    """Return the finding with the first change: the first sure gain, or a much larger sure gain.
+    """Return the finding whose change comes first: the first sure gain, or a later one that is much larger.
 
-    A change of low confidence comes first only if there is no other, not even a larger one that may gain nothing. A change whose
-    gain has only an upper limit does not come first if another is predicted to gain more. None for a healthy run, and if no change
-    has a sure gain.
+    A finding of low confidence comes first only if no surer one can come first or predicts a larger gain. A finding whose gain is only an upper
+    limit does not come first if another is predicted to gain more. None if the run is healthy or no change has a sure gain.
     """
     rank, findings = result.lead, result.findings
     verdict = judge(rank) if rank is not None else None
@@ -125,7 +124,7 @@ def _is_more(finding: Finding, other: Finding) -> bool:
 def _is_surer(finding: Finding, first: Finding) -> bool:
     """Return whether the lower bound of a gain is much larger than that of the first change.
 
-    False for a choice with its own costs, such as compiling, which does not come before a fault.
+    False for a choice that has costs, such as compiling, because a fault comes before a choice.
     """
     return "choice" not in finding.explains.topics and is_much_surer(finding, first)
 
@@ -138,7 +137,7 @@ def _needed_apart(finding: Finding, result: RunResult) -> list[Finding]:
 def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
     """Return the finding whose change is a part of ``finding``; None if there is none.
 
-    It enables the other change, and gains much less alone.
+    The returned finding's change enables that of ``finding``, and gains much less alone.
     """
     little = MIN_SHARE * (best_ms(result) or 0.0)
     needed = needed_before(finding, result.findings)
@@ -147,7 +146,7 @@ def prepared_by(finding: Finding, result: RunResult) -> Finding | None:
 
 
 def same_as_delay(result: RunResult, finding: Finding) -> bool:
-    """Return whether a finding describes the same time as the finding that the lead rank is late."""
+    """Return whether a finding describes the same lost time as the finding about the lead rank's delay."""
     delay_is_reported = any("late_rank" in other.explains.topics and other.claims == "gain" for other in result.findings)
     if not delay_is_reported or "late_rank" in finding.explains.topics or result.communication is None:
         return False

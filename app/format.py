@@ -272,9 +272,9 @@ def plain(name: str, length: int | None = NAME_LENGTH) -> str:
 def markdown(name: str, length: int | None = NAME_LENGTH) -> str:
     """Return an untrusted text for Markdown: labels of buttons, links, metrics, tabs and captions.
 
-    Escaping alone is not enough: after the escapes are resolved, addresses become links, ``:name:`` becomes an icon, and ``->``
-    becomes an arrow. An invisible word joiner after the first character of such a text prevents this. There is none elsewhere,
-    so that users can copy most names unchanged.
+    Escaping alone is not enough: after the escapes are resolved, addresses become links, ``:name:`` becomes an icon, and
+    ``->`` becomes an arrow. An invisible word joiner after the first character of such a text prevents this. Other characters
+    are not escaped, so that users can copy most names unchanged.
     """
     text, pieces = clean(name, length), []
     for at, sign in enumerate(text):

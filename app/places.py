@@ -21,7 +21,7 @@ class Screen:
     name: str
     title: str
     icon: str = ""
-    tab: str = ""  # Its label among the tabs of its place, if that is not the title.
+    tab: str = ""  # The screen's label among the tabs of its place, if it is not the title.
     of: str = ""  # The place to which it belongs, unless it is a place itself.
     needs_run: bool = True
 

@@ -41,8 +41,8 @@ Engine = Callable[[Task, Sequence[SourceVersion], str], Generator[SourceOutcome]
 class MapProgress:
     """The progress of a map.
 
-    ``sources`` is the number of all sources, ``before`` the number of those that had a summary at the start. ``outcomes`` has
-    the results so far.
+    ``sources`` is the number of sources. ``before`` is the number of sources that had a summary at the start. ``outcomes``
+    has the results so far.
     """
 
     sources: int

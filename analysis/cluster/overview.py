@@ -1,6 +1,6 @@
 """A run of representative ranks, combined with the summaries of all ranks of its job.
 
-The summaries add stragglers, the representatives' waits for all ranks, and missing ranks.
+The summaries add stragglers, missing ranks, and the time that the representatives wait for all ranks.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def of_whole_job(
 ) -> JobRepresentatives:
     """Return the representatives with the results of the summaries of all ranks.
 
-    ``communication`` comes from the representatives' recordings. It is kept if every rank has a recording here, because recordings
-    were replayed together, which is more accurate. It is also kept, with a note that explains why, if the summaries cannot be
-    read.
+    ``communication`` comes from the representatives' recordings. It is returned unchanged if every rank has a recording here,
+    because replaying recordings together is more accurate. If the summaries cannot be read, it is returned with a note that
+    says why.
     """
     try:
         overview = overview_of(folder.summaries_file(summaries_id))
@@ -122,7 +122,7 @@ def _split(rank: RankResult, wait_ms: float) -> RankResult:
 def _straggler_here(straggler: Straggler, of_job: dict[int, int]) -> Straggler | None:
     """Return a straggler with the positions of its ranks among the representatives.
 
-    None if it has no rank among them and its ranks have no numbers.
+    None if none of its ranks is a representative and their rank numbers are not known.
     """
     positions = tuple(of_job[position] for position in straggler.positions if position in of_job)
     return replace(straggler, positions=positions) if positions or None not in straggler.ranks else None

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 MAX_REPRESENTATIVES = 16  # Largest number of ranks that a run can read and show well.
-MAX_WAITING = 2  # Number of ranks that wait most, as examples of waiting in a trace.
+MAX_WAITING = 2  # Number of ranks that are chosen because they wait most. Their traces show the waits.
 
 
 def choose(
@@ -44,7 +44,7 @@ def choose(
 
 
 def _medoid(table: np.ndarray, role: list[int]) -> int:
-    """Return the rank of a role closest to the median, in units of each column's median deviation."""
+    """Return the rank that is closest to its role's median; a distance counts in median deviations of its column."""
     rows_of_role = table[role]
     median = np.median(rows_of_role, axis=0)
     scatter = np.median(np.abs(rows_of_role - median), axis=0)

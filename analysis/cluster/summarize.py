@@ -115,7 +115,8 @@ def _device_row(recording: Recording, rank: RankResult) -> Row:
         "call": _calls(recording, rank, position),
     }
     kernels = kernels_of(recording, rank.device)
-    # Other ranks' kernels are not available here. So this rank's kernels without overlapping communication define the usual times.
+    # Other ranks' kernels are not available here. So the usual times come from this rank's kernels without overlapping
+    # communication.
 
     quiet_ns = {shape: ns for shape, (ns, _) in kernels.quiet.items()}
     return row | _loss_columns(RankLosses.from_recording(recording, rank, kernels, quiet_ns))
@@ -125,7 +126,7 @@ def _calls(recording: Recording, rank: RankResult, position: Mapping[str, int]) 
     rows, exposed = load(recording, rank.device, rank.steps)
     start = rows["start_ns"].to_numpy(np.int64)
     starts, _, call, _ = overlaps(Intervals(start, start + rows["dur_ns"].to_numpy(np.int64)), exposed)
-    # The time from a call's start until it is exposed; the call's duration if it is never exposed.
+    # The time from a call's start until it is exposed. If it is never exposed, this is the call's duration.
     exposed_from = rows["dur_ns"].to_numpy(np.int64).copy()
     np.minimum.at(exposed_from, call, starts - start[call])
     rows = rows.assign(

@@ -16,7 +16,7 @@ RowWord = Literal[
     "better", "worse", "changed", "none", "not_measurable", "cannot_tell", "not_comparable", "profiles_alone", "unknown"
 ]  # fmt: skip
 STEP = "best_step_time_ms"
-NO_BETTER = 0.01  # Share of a value. A smaller change is not called better or worse, however certain it is.
+NO_BETTER = 0.01  # Share of a value. A smaller change is not called better or worse, even if it is certain.
 # A share counts as unchanged if it moves by less than half a point and by less than a tenth of itself.
 SAME_POINTS, SAME_SHARE = 0.005, 0.1
 MAX_UNKNOWN = 0.05  # Share of the computing time that may be in kernels whose tensor-core use is unknown.

@@ -56,7 +56,7 @@ from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.metrics.step_sources import StepSource
 from sawtooth.analysis.run.model import Finding
 
-GPU_VARIES = 0.08  # Share of a step's work. If nothing changed, clocks in a long run are up to 8 % lower than in a short run.
+GPU_VARIES = 0.08  # Share of a step's work. Without any change, clocks in a long run are up to 8 % lower than in a short run.
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def _one_command(a: Side, b: Side, changed: Sequence[SetupDifference]) -> bool:
 
 
 def _gpu_work(side: Side) -> float | None:
-    """Return how long a step keeps the GPU occupied in ns, or None if a run does not know it."""
+    """Return the time in ns for which a step occupies the GPU; None if a run does not show it."""
     leads = [run.lead for run in side.runs]
     return mean_of_all([lead.work.occupied_ns if lead is not None and lead.work is not None else None for lead in leads])
 

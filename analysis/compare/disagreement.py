@@ -9,8 +9,8 @@ from fractions import Fraction
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words, percent
 
-# Allowed relative difference between B ÷ A of the profiles and B ÷ A of the runs. For large changes, the logarithms of the ratios
-# are compared. Beyond this difference, the profile's change does not represent the run's.
+# Allowed relative difference between two ratios: B ÷ A of the profiled steps, and B ÷ A of the runs' steps. For large
+# changes, the logarithms of the ratios are compared.
 MAX_RATIO_DIFFERENCE = 0.10
 MIN_CHANGE = 0.005  # The replay reproduces a recorded step to half a percent, so the sign of a smaller change means nothing.
 

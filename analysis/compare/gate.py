@@ -19,7 +19,8 @@ from sawtooth.ingest.errors import UsageError
 
 PASSED, REGRESSED, COULD_NOT_JUDGE = 0, 1, 2
 STEP_TIME_KEY = "best_step_time_ms"
-# Factor between two step times from traces. No recorded pair that differed by this factor had the wrong direction.
+# Factor between two step times from traces. If two recorded estimates differed by this factor, their direction was always
+# right.
 CLEAR_FACTOR = 3.0
 _PATTERN = re.compile(r"\s*([a-z0-9_]+)\s*:\s*([+\-−])\s*(\d+(?:\.\d+)?|\.\d+)\s*(.*?)\s*")
 UNITS: dict[str, dict[str, float]] = {
@@ -153,9 +154,7 @@ def _step_time(comparison: Comparison, gate: Gate, worse: float, sentence: str) 
     """
     word = comparison.verdict
     if worse > gate.limit and not word.shown and _is_gross(comparison, gate):
-        estimated = (
-            f"{sentence}. The size is uncertain, but no estimate has missed the direction by a factor of {CLEAR_FACTOR:g}."
-        )
+        estimated = f"{sentence}. The size is uncertain, but no estimated change by a factor of {CLEAR_FACTOR:g} has had the wrong direction."
         return GateOutcome(gate, REGRESSED, f"{gate.text}: failed. {estimated}")
     if word.word == "inconclusive":
         return GateOutcome(gate, COULD_NOT_JUDGE, f"{gate.text}: could not be judged. {sentence}. {word.why}")
@@ -192,4 +191,4 @@ def _resolution_problem(comparison: Comparison, gate: Gate) -> str | None:
     if visible is None or limit is None or visible <= limit:
         return None
     small, visible_text = (f"{significant(share * 100, 2)} %" for share in (limit, visible))
-    return f"A change of {small} would not have been seen in these recordings, only one above {visible_text}."
+    return f"These recordings cannot show a change of {small}, only one above {visible_text}."

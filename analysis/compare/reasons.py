@@ -119,9 +119,9 @@ def work_ratio(a: RunResult, b: RunResult) -> float | None:
 
 
 def _same_or_uncounted(a: RunResult, b: RunResult, works: tuple[float | None, float | None]) -> bool:
-    """Return whether different shapes do not prove different work.
+    """Return whether the steps may do the same work in spite of different shapes.
 
-    This is so if both sides count equally many operations, or if one side's count is incomplete.
+    They may if both sides count equally many operations, or if one side's count is incomplete.
     """
     work_a, work_b = works
     if work_a and work_b:

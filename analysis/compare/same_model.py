@@ -16,7 +16,7 @@ from sawtooth.analysis.compare.significance.measured_steps import mean_of_all
 # Share of equal product shapes. Another batch size leaves only the weights' shapes equal, which are a third to a half
 # of all shapes.
 ONE_SHAPE = 0.8
-MAX_WORK_RATIO = 100  # Times: ten times the width. Another batch size leaves the weights equal.
+MAX_WORK_RATIO = 100  # Factor, as for ten times the width. If only the batch size differs, the weights are equal.
 
 
 class Models(NamedTuple):

@@ -19,7 +19,7 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.loop.batch_rule import LARGEST_BATCH_SHARE, accumulated_gain, advised_below
 from sawtooth.ingest.manifest import BatchTrial, Manifest
 
-NEAR_BEST = 0.03  # Two recordings of one program differ by up to 3 %, so the smaller setting is as good.
+NEAR_BEST = 0.03  # Two recordings of one program differ by up to 3 %, so a smaller setting within 3 % of the best is as good.
 MEMORY_LIMIT = 0.95  # Fragmentation and one longer sequence can fill the last 5 %.
 BATCH = "batch_size"  # The setting whose values ``find_batch_size`` tries.
 NO_MEMORY = "The batch did not fit into memory."
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a sweep, or one batch size that a run only tried.
+    """One run of a sweep, or one batch size that `find_batch_size` tried in a run.
 
     ``is_run`` is False for a size that was only tried. ``trial`` is the timing of this size, if the run tried it.
     ``throughput`` is per second in ``Sweep.unit``. ``memory_share`` is of the device's memory. ``accumulated`` is

@@ -25,7 +25,7 @@ from sawtooth.analysis.run.scaled_ledger import unseen_ms
 from sawtooth.analysis.run.verdict import uses_estimate
 
 UNSEEN_OWNER = "idle"  # Owner of the ledger's row that also contains time which no profiled step shows.
-MOSTLY_NEW = 0.5  # Share of a finding's gain. If no part of the finding's kind grew by this much, A had the problem too.
+MOSTLY_NEW = 0.5  # Share of a finding's gain. If no part of the finding's kind grew by this share, A had the problem too.
 MOSTLY_GONE = 0.1  # Share of its cause's time in A. A fixed finding leaves no more than this in B.
 ROUNDING = 1e-6  # Share of the step, for the floating-point error of a ledger's sum. No real part is that small.
 

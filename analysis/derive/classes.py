@@ -100,7 +100,7 @@ class AllClasses:
         return self._tables[0] if len(self._tables) == 1 else pd.concat(self._tables, ignore_index=True).drop_duplicates()
 
     def exceptions(self) -> tuple[I64, NDArray[np.int8]]:
-        """Return the operations without the usual owner of their name, and the owner of each of them.
+        """Return the operations whose owner is not the usual owner of their name, and the owner of each.
 
         The usual owner of a name is the alphabetically first owner among its operations.
         """

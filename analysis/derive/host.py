@@ -27,7 +27,7 @@ LAUNCH_KERNEL = re.compile(r"launchkernel", re.IGNORECASE)
 SYNC_COPY = re.compile(r"^(cuda|hip|cu)Memcpy(?!.*Async)(2D|3D|HtoD|DtoH|DtoD)?")
 EVENT_SYNC = re.compile(r"EventSynchronize")
 DEVICE_SYNC = re.compile(r"(Device|Ctx|Context)Synchronize|Free")
-LOADS_AT_LEAST_NS = 500_000  # In ns. A launch into a queue with room takes this long only if it loads code.
+LOADS_AT_LEAST_NS = 500_000  # In ns. If the queue is not full, a launch takes this long only if it loads code.
 LOADS_TIMES_USUAL = 50  # A launch that loads code is also this many times longer than the usual launch.
 PYTHON_CALL_NS = 700  # Cost of recording one Python call: measured 0.3 to 1.2 µs, longest in compiled code.
 USUAL_NAME_COUNT = 500  # Usual names of a trace without Python calls. All ranks have the same ones.
@@ -155,7 +155,7 @@ def find_lines(events: TraceEvents, facts: HostFacts) -> Lines:
     calls, ops = events.calls, events.ops
     threads = int(max(calls.thread.max(initial=-1), ops.thread.max(initial=-1), facts.python_thread.max(initial=-1))) + 1
     engine = np.zeros(threads, dtype=bool)
-    if len(ops):  # The calling thread runs only a small part of the graph; autograd's own threads run nothing else.
+    if len(ops):  # Autograd's own threads run only operators of its graph. The calling thread runs few of these operators.
         outermost = (ops.parent < 0) & ~ops.annotation
         by_engine = outermost & matches_of(events.names, ENGINE_OP)[ops.name]
         engine = np.bincount(ops.thread[by_engine], minlength=threads) * 2 > np.bincount(
@@ -224,7 +224,7 @@ def cause_timeline(
         layers.setdefault(cause, []).append((calls.start[matching_rows], calls.end[matching_rows]))
     outer = _not_inside_another(ops, in_operator)
     layers["launch_bound"] = [(ops.start[outer], ops.end[outer]), (calls.start[call_here], calls.end[call_here])]
-    remaining_cause = HOST_CAUSES[-1]  # python_host gets the time that no other cause claims.
+    remaining_cause = HOST_CAUSES[-1]  # python_host gets the time without another cause.
     starts, _, causes = assign_layers([_union_of(layers[key]) for key in HOST_CAUSES if key != remaining_cause], *span(events))
     return CauseTimeline(starts, causes)
 

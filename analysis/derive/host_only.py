@@ -95,8 +95,8 @@ def host_only(events: TraceEvents, steps: HostSteps, host: HostFacts) -> dict[st
 def _has_gap_after(steps: HostSteps) -> NDArray[np.bool_]:
     """Return which steps are followed by at least the time of a usual iteration without a mark.
 
-    Steps before a gap in the numbers are not among them, because a schedule waits there. An iteration reaches from mark to mark, so
-    that marks around a part of each iteration leave no time apart.
+    Steps before a gap in the numbers are not among them, because a schedule waits there. An iteration is the time from mark
+    to mark. So no time is left out if the marks cover only a part of each iteration.
     """
     if steps.source != "profiler_step":
         return np.zeros(max(len(steps.ends) - 1, 0), bool)
@@ -166,9 +166,9 @@ def own_functions(
 ) -> list[tuple[str, int]]:
     """Return the user's functions (``file.py(12): name``) with their ns on ``thread``, longest first.
 
-    Only time inside ``window`` and outside ``inside`` counts. Calls of libraries and of Python itself count for the function that
-    makes them, minus the cost of recording them. A function that was open when the recording began gets the line of its
-    definition, or no line if no later call shows it. Empty if no Python calls were recorded.
+    Only time inside ``window`` and outside ``inside`` counts. The time of calls into libraries and Python itself, minus the
+    cost of recording them, counts for the calling function. A function that was open when the recording began gets the line
+    of its definition, or no line if no later call shows it. Empty if no Python calls were recorded.
     """
     calls = np.flatnonzero(host.python_thread == thread)
     if not len(calls) or not len(window.starts):

@@ -142,10 +142,10 @@ def _tree(events: TraceEvents, facts: HostFacts, is_module: NDArray[np.bool_], i
 def forward_operators(ops: CpuOps) -> I64:
     """Return, for each backward operator, the operator that made its autograd node; -1 for all others.
 
-    The result is also -1 if the trace does not contain the forward operator. Sequence numbers count separately in each forward
-    thread, and traces number these threads in their own way. Each number is matched with the host thread that has the largest
-    share of its sequence numbers, clearest matches first. If two threads fit equally well (replicas in threads), there is no
-    match.
+    The result is also -1 if the trace does not contain the forward operator. Sequence numbers count separately in each
+    forward thread, and traces number these threads in their own way. Each number is matched with the host thread that has the
+    largest share of its sequence numbers. The clearest matches come first. If two threads fit equally well (replicas in
+    threads), there is no match.
     """
     made_by = np.full(len(ops), -1, np.int64)
     backward = np.flatnonzero(_is_backward(ops))

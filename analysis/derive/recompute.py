@@ -4,8 +4,8 @@ Their FLOPs count for HFU and not for MFU. An operator is recomputed if all of t
 * It runs inside an autograd node (``autograd::engine::evaluate_function`` or ``…Backward``) of its thread.
 * Autograd records it: the operator, or something between it and the innermost such node, has a sequence number. The operators of
   a backward formula (the two ``aten::mm`` of ``AddmmBackward0``) have none, because they run with gradients off. The second
-  forward of a checkpoint runs with gradients on. The reentrant checkpoint runs it inside ``CheckpointFunctionBackward``, the
-  other form inside the node that first needs a saved tensor.
+  forward of a checkpoint runs with gradients on. The reentrant checkpoint runs the operator inside
+  ``CheckpointFunctionBackward``. The other form runs it inside the node that first needs a saved tensor.
 * An operator of the same name and input shapes ran outside backward. This excludes double backward, which autograd also records.
 If no operator has a sequence number, only operators directly inside a node called Checkpoint count. Compiled regions recompute
 inside one fused backward graph, so their operators do not show recomputation.

@@ -20,12 +20,13 @@ from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, W
 from sawtooth.analysis.run.model import Confidence, Severity
 from sawtooth.analysis.units import in_words
 
-# Clause for a gain that exceeds the GPU's wait. After a wait, later launches are late too, because the host no longer runs ahead.
+# Clause for a gain that is larger than the GPU's wait. After a wait the host no longer runs ahead, so later launches are late
+# too.
 LATE_LAUNCHES_CLAUSE = "so it no longer runs ahead of the GPU: this costs {cost} of each step"
 # Share of the time lost to waits. A title mentions copies with a larger share. Copying a single number takes 1 µs, but copying a
 # tensor may take most of the wait.
 MIN_COPYING_SHARE = 0.05
-# Upper limit, on a slow host, of the time to free the tensors of one kernel's operator and its part of autograd's graph.
+# Upper limit of the host's time to free one operator's tensors and its part of autograd's graph, on a slow host.
 FREED_NS = 3_000
 
 

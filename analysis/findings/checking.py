@@ -39,7 +39,7 @@ DISTORTED = "The profiled steps take {times:.1f} times as long as the run's step
 # time. In tests with one slow rank, the other ranks lost a smaller share.
 MIN_LOSS_SHARE = 0.5
 MAX_NAMED = 4  # Ranks in a title.
-OTHERS_WAIT = "The other ranks wait in collectives meanwhile. These waits hide the time of their own hosts."
+OTHERS_WAIT = "Meanwhile, the other ranks wait in collectives, which hides the time of their own hosts."
 WRONG_SQL_ERRORS = (duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError)
 FAILED_RULE = "the rule itself failed on this trace; please report it"
 
@@ -149,9 +149,9 @@ def _adapted_to_run(finding: Finding, rules: Sequence[Rule], names: Mapping[str,
 def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
     """Return a finding with the ranks that it concerns; unchanged for a run with one rank.
 
-    A finding about a cause concerns the ranks that lose at least MIN_LOSS_SHARE of the analysed rank's loss to this cause. A finding
-    about kernels concerns the analysed rank. If only one rank loses host time, the title says so only if this rank is late. The
-    hosts of the other ranks may be as slow, but their waits in collectives hide this.
+    A finding about a cause concerns the ranks that lose at least MIN_LOSS_SHARE of the analysed rank's loss to this cause. A
+    finding about kernels concerns the analysed rank. The title says that only one rank loses host time only if this rank is
+    late. The hosts of the other ranks may be as slow, but their waits in collectives hide this.
     """
     ranks, topics = context.run.ranks, finding.explains.topics
     if len(ranks) < 2 or "late_rank" in topics or "schedule" in topics or "marks_steps" in topics:

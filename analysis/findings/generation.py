@@ -9,7 +9,7 @@ import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
 
-MIN_TOKENS = 4  # Tokens per step. Fewer do not show the time of one token.
+MIN_TOKENS = 4  # Tokens per step. With fewer tokens, the time of one token is not known.
 MIN_EVEN_SHARE = 0.9  # Of the tokens with the median number of kernels. The last token may differ, because it may end the text.
 MIN_KERNELS = 5  # Per token. A loop with fewer kernels is not a model's forward pass.
 # Each token looks up an embedding and chooses the next token from the logits. The equal layers of an encoder (ViT, BERT) and the
@@ -60,8 +60,8 @@ def generated_tokens(context: RuleContext) -> Generation | None:
 def _token_starts(part: pd.DataFrame) -> np.ndarray | None:
     """Return the positions in one step's work at which tokens begin.
 
-    These are the even repetitions of one kernel with the longest period; of several, those that begin first. None if no repetition
-    has a choice and a lookup of a token.
+    Tokens start at the evenly repeated kernel with the longest period. If several kernels have this period, the one that
+    begins first is used. None if no repetition has a choice and a lookup of a token.
     """
     kinds = part.groupby(["operator", "signature_id", "kernel"], sort=False).ngroup().to_numpy()
     even_repetitions: list[np.ndarray] = []

@@ -67,8 +67,8 @@ class GpuWork:
 def gpu_work(rank: RankView, findings: Sequence[Finding] = ()) -> GpuWork:
     """Return the GPU work of a rank.
 
-    A finding is about an operation if its change removes, shortens or moves the operation, or if its evidence shows it.
-    ``findings`` must be about this rank.
+    A finding is about an operation if the finding's change removes, shortens or moves it, or if the finding's evidence shows
+    it. ``findings`` must be about this rank.
     """
     columns = pd.DataFrame(rank.recording.objects(_SQL["operations"], {"device": rank.device, "owners": list(OWNER_KEYS)}))
     starts, ends = np.array(rank.rows(_SQL["window"]), np.int64).reshape(-1, 2).T

@@ -28,7 +28,7 @@ MAY_GAIN_NOTHING = "No gain is predicted: the step would take between {low} and 
 
 @dataclass(frozen=True)
 class Step:
-    """The step for which evidence is judged: the run's own, or the replay's after the changes ``applied``."""
+    """The step for which evidence is judged: the run's step, or the replayed step after the changes ``applied``."""
 
     best: BestStepTime
     whatif: WhatIf | None
@@ -106,7 +106,7 @@ def judge(evidence: Evidence, step: Step, threshold: Threshold | None) -> Judgem
         predicted, predicted_range = None, None
     gain_ms = step.ms - predicted if predicted is not None and step.ms else lost_ms or 0.0
     if lost_ms is not None and step.ms:
-        lost_ms = min(max(lost_ms, gain_ms), step.ms)  # The recorded loss may be less than the run's gain.
+        lost_ms = min(max(lost_ms, gain_ms), step.ms)  # The run's gain may be larger than the recorded loss.
     severity = severity or _severity_by_share(evidence, step.share(max(gain_ms, 0.0)), step)
     low, high = predicted_range or (None, None)
     if evidence.predicted is None:  # The replay's interval is for this run.
@@ -138,7 +138,7 @@ def reaches_threshold(evidence: Evidence, step: Step, threshold: Threshold) -> b
     cost_ms = evidence.cost_ms
     gain_ms = step.gain_ms(evidence.edits) if evidence.threshold_for != "cost" else None
     if cost_ms is None and gain_ms is None:
-        return True  # Nothing to compare, because the evidence is not about time or cannot be replayed.
+        return True  # There is nothing to compare: the evidence is not about time, or it cannot be replayed.
     cost_suffices, gain_suffices = (ms is not None and step.share(ms) >= threshold.share for ms in (cost_ms, gain_ms))
     if evidence.threshold_for == "larger":
         return cost_suffices or gain_suffices

@@ -35,7 +35,7 @@ SOURCES: frozenset[Source] = frozenset(get_args(Source))
 # Idle time comes from these sources.
 TRACE_SOURCES: frozenset[Source] = frozenset({"gpu_records", "launch_links", "host_records", "steps"})
 
-MORE_THAN_LOSS = 1.1  # If the gain exceeds the loss in the title by this factor, the title explains the rest of the gain.
+MORE_THAN_LOSS = 1.1  # If the gain is this many times the loss in the title, the title explains the rest of the gain.
 TITLE_WITH_REST = "{title}. The change also saves {rest}"
 # Words for the rest of the gain, by the kinds of edits in a change. The first matching row counts.
 REST_BY_EDIT: tuple[tuple[tuple[type, ...], str], ...] = (
@@ -216,12 +216,13 @@ class Rule:
     """A rule: its slug (the name of its file), what it measures, and how its findings relate to others.
 
     ``requires`` lists the data without which the rule is not checked (keys of ``context.REQUIREMENTS``). ``reads`` lists the
-    sources of its findings. A finding is at most as certain as its least certain source. ``threshold`` is the smallest share that a
-    finding must reach. ``host_check`` checks a run without GPU work.
+    sources of its findings. A finding's confidence is at most that of its least certain source. ``threshold`` is the smallest
+    share that a finding must reach. ``host_check`` checks a run without GPU work.
 
-    This rule's findings come before those of the rules in ``comes_before``. The changes of the rules in ``needs`` must be made
-    before this rule's change. ``part_of`` is the rule with the general finding that includes this rule's findings. ``same_work_as``
-    is "smaller findings" for a choice, such as compiling, that also solves smaller faults and comes before them.
+    This rule's findings come before those of the rules in ``comes_before``. The changes of the rules in ``needs`` must be
+    made before this rule's change. ``part_of`` is the rule with the general finding that includes this rule's findings.
+    ``same_work_as`` is "smaller findings" for a choice such as compiling, which also solves smaller faults and comes before
+    them.
     """
 
     slug: str

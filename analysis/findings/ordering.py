@@ -251,7 +251,7 @@ def is_much_surer(finding: Finding, first: Finding) -> bool:
 def sure_gain_ms(finding: Finding) -> float:
     """Return the lower bound of a predicted gain, ms per step; 0 without a prediction.
 
-    The bound for this run is used if it is known, because it does not include the drift of a host between two runs.
+    If the bound for this run is known, it is used, because it does not include the drift of a host between two runs.
     """
     if finding.claims != "gain" or finding.predicted_step_ms is None:
         return 0.0

@@ -14,9 +14,10 @@ from sawtooth.analysis.run.model import NO_GAIN, Finding, PlanStep, may_gain_not
 def plan_of(whatif: WhatIf | None, best: BestStepTime, findings: Sequence[Finding]) -> tuple[PlanStep, ...]:
     """Return the changes in the findings' order, each with the step time after it; empty without a replay.
 
-    The plan omits changes that cannot be replayed, findings of low confidence, and changes whose gain at their place is not sure. A
-    change without a gain is tried once more after the others, because they may have removed the reason. Only a change that others
-    need may start the plan without a sure gain. A change that another one needs first is a separate step, even without a gain.
+    The plan omits changes that cannot be replayed, findings of low confidence, and changes whose gain at their place is not
+    sure. A change without a gain is tried once more after the others. They may have removed the reason why it gained nothing.
+    The plan may start with a change without a sure gain only if other changes need this change. A change that another one
+    needs first is a separate step, even without a gain.
     """
     if whatif is None or best.ms is None:
         return ()
@@ -73,7 +74,7 @@ def needed_before(finding: Finding, findings: Sequence[Finding]) -> list[Finding
 
 
 def with_earlier_uncertainty(step: PlanStep, earlier: Sequence[PlanStep], least_ms: float) -> PlanStep:
-    """Return ``step`` with an interval at least as wide, relatively, as those of the ``earlier`` steps.
+    """Return ``step`` with an interval whose relative width is at least that of the ``earlier`` steps.
 
     The uncertainty of an earlier change remains after further changes. The interval stays below the previous step's high end, and
     above ``least_ms``, the GPU's own work after this step.

@@ -75,12 +75,12 @@ def occupancy(measured: DeviceMeasurements) -> Reading:
     if not weight:
         return missing("The trace has no occupancy estimates.")
     unseen = float(with_occupancy["occupancy_unseen_ns"].fillna(0).sum()) / weight
-    not_estimated = f"The profiler could not estimate the occupancy of kernels with {percent(unseen)} of the kernel time"
+    not_estimated = f"The profiler wrote no occupancy for kernels with {percent(unseen)} of the kernel time"
     if unseen > NO_MEAN_ABOVE:
         return missing(f"{not_estimated}.")
     share = float((with_occupancy["occupancy_pct"] * with_occupancy["ns"]).sum() / weight / 100)
     if unseen > NO_NOTE_UP_TO:
-        note = f"{not_estimated} and wrote 0 for them, so this mean is a lower bound."
+        note = f"{not_estimated}. They count as 0, so this mean is a lower bound."
         return Reading(share, trust="caution", notes=(note,))
     return Reading(share, notes=("The profiler's estimate, not a measurement.",))
 

@@ -81,6 +81,11 @@ class FlopRate:
     bound: Bound | None
 
     @property
+    def doubts(self) -> tuple[str, ...]:
+        """The notes that explain a trust below "ok"."""
+        return () if self.trust == "ok" else self.notes
+
+    @property
     def tflops(self) -> float:
         """The achieved rate in TFLOP/s."""
         return self.flops / self.step_ms / 1e9
@@ -178,14 +183,14 @@ def mfu_at_dtype(measured: DeviceMeasurements) -> Reading:
     seconds = sum(count / ((peaks[dtype] or 0.0) * 1e12) for dtype, count in flops.by_dtype.items())
     used = ", ".join(f"{dtype} {peak:g}" for dtype, peak in peaks.items())
     share = seconds / measured.counted / (rate.step_ms / 1e3)
-    notes = (f"The peaks are, in TFLOP/s: {used}.",)
+    notes = (f"Peaks in TFLOP/s: {used}.",)
     if share > FASTEST_CLOCK:
         return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
     unsure = flops.by_dtype.get(FP32_UNCERTAIN, 0.0)
     if unsure / ((peaks.get(FP32_UNCERTAIN) or 1.0) * 1e12) > MAX_UNCERTAIN_SHARE * seconds:
         note = f"{UPPER_BOUND}: {percent(unsure / sum(flops.by_dtype.values()))} {UNITS_UNKNOWN}"
         return Reading(share, trust="unusable", notes=(note, *notes), high=share, bound="most")
-    return Reading(share, trust=rate.trust, notes=notes, bound=rate.bound)
+    return Reading(share, trust=rate.trust, notes=(*rate.doubts, *notes), bound=rate.bound)
 
 
 def hfu(measured: DeviceMeasurements) -> Reading:

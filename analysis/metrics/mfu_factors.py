@@ -13,7 +13,7 @@ from sawtooth.analysis.metrics.reading import Reading, Trust, lowest_trust, miss
 from sawtooth.analysis.units import in_mhz
 
 # Reasons why a factor may be above 100 %.
-BOOSTS = "Above 100 %, because the GPU ran at a higher clock than the clock at which its peak is quoted."
+BOOSTS = "Above 100 %, because the GPU's peak is quoted at a lower clock."
 LONGER_THAN_THE_STEP = "Above 100 %: the GPU's work in a profiled step takes longer than the run's step. Profile and run differ in work or in clock."
 TOO_EFFICIENT = "Above 100 %: the FLOPs of masked attention are counted in full although kernels skip masked parts, or the clock, the step time or the peak is wrong."
 
@@ -65,7 +65,9 @@ def busy_factor(measured: DeviceMeasurements) -> Reading:
     replayed = measured.works_ms is not None and measured.best.source != "profile"
     source = "estimated without the profiler" if replayed else "as profiled"
     note = f"This is the busy time per step, {source}, divided by the step time of the MFU."
-    return _above_one(Reading(factors.busy, trust=factors.rate.trust, notes=(note,)), LONGER_THAN_THE_STEP, "caution")
+    return _above_one(
+        Reading(factors.busy, trust=factors.rate.trust, notes=(*factors.rate.doubts, note)), LONGER_THAN_THE_STEP, "caution"
+    )
 
 
 def flop_kernel_factor(measured: DeviceMeasurements) -> Reading:
@@ -96,9 +98,11 @@ def efficiency_factor(measured: DeviceMeasurements) -> Reading:
     by_dtype = flops.by_dtype if flops is not None else {}
     peaks = {d: peak for d in by_dtype if gpu and (peak := gpu.peak_tflops(d)) and peak != factors.rate.peak}
     other_peaks = "".join(f"; the peak of {dtype} is {peak:g}" for dtype, peak in peaks.items())
-    notes = (f"Compared with MFU's peak, {factors.rate.peak:g} TFLOP/s dense ({factors.rate.peak_of}){other_peaks}.",)
+    notes = (f"Relative to the peak of MFU: {factors.rate.peak:g} TFLOP/s dense ({factors.rate.peak_of}){other_peaks}.",)
     reason = ABOVE_16_BIT_PEAK if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
-    return _above_one(Reading(factors.efficiency, trust=factors.rate.trust, notes=notes), reason, "caution")
+    return _above_one(
+        Reading(factors.efficiency, trust=factors.rate.trust, notes=(*factors.rate.doubts, *notes)), reason, "caution"
+    )
 
 
 def _above_one(factor: Reading, reason: str, trust: Trust = "ok") -> Reading:

@@ -114,8 +114,8 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
     outlier = int(np.abs(without - mean).argmax())
     if abs(without[outlier] - mean) > DECIDES_MEAN * mean:
         shortest, longest = in_words(ns.min() / 1e6), in_words(ns.max() / 1e6)
-        middle = f"median, their mean is {in_words(mean / 1e6)}" if len(ns) > 2 else "mean"
-        doubts["one_step"] = f"The {len(ns)} counted steps take {shortest} to {longest}: this number is their {middle}."
+        middle = f"median; their mean is {in_words(mean / 1e6)}" if len(ns) > 2 else "mean"
+        doubts["one_step"] = f"The {len(ns)} counted steps take {shortest} to {longest}. This number is their {middle}."
         if source == "profile":
             doubts["step_of_profile"] = doubts["one_step"]
     if timed.sum() < 2:
@@ -125,7 +125,7 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
     outlier = int(np.abs(without - share).argmax())
     if abs(without[outlier] - share) > DECIDES_MEAN * share:
         doubts["one_step_idle"] = (
-            f"In one of {len(ns)} counted steps the GPU is busy for {percent(busy[outlier] / ns[outlier])} of the time, in {'the other step' if len(ns) == 2 else 'the other steps'} for {percent(without[outlier])}. This number covers all of them."
+            f"In one of {len(ns)} counted steps the GPU is busy for {percent(busy[outlier] / ns[outlier])} of the time, in {'the other step' if len(ns) == 2 else 'the other steps'} for {percent(without[outlier])}. This number is for all of them."
         )
     return doubts
 

@@ -19,12 +19,12 @@ from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult
 from sawtooth.analysis.run.scaled_ledger import unseen_ms
 
-STARVED_BELOW = 0.5  # Share of the step. If the GPU is busy for less, the run mostly waits, and the sentence starts with this.
-# Share of the step. Batch size and clocks have effects as large as smaller losses. Then the sentence is about compute.
+STARVED_BELOW = 0.5  # Share of the step. If the GPU is busy for less, the verdict is "starved": the run mostly waits.
+# Share of the step. A smaller loss is as small as the effect of batch size or clocks, so the verdict is "compute".
 MIN_NAMED_LOSS = 0.10
-MAX_OWNS = 0.5  # Share of lost time. A cause with less is not what the run mainly waits for.
+MAX_OWNS = 0.5  # Share of lost time. The verdict names a cause only if it has at least this share.
 EXPLAINS_FROM = 0.5  # Share of the largest loss. A finding whose gain is at least as large explains the loss.
-DISTORTED_ABOVE = 0.05  # METRICS: within 5 % of the estimate, the profile itself is the better number.
+DISTORTED_ABOVE = 0.05  # Within 5 % of the estimate, the profiled step time is as accurate (docs/metrics.md).
 
 Column = Literal["recorded", "unprofiled"]
 Kind = Literal["starved", "loss", "compute", "unrepresentative"]
@@ -32,10 +32,11 @@ Kind = Literal["starved", "loss", "compute", "unrepresentative"]
 
 @dataclass(frozen=True)
 class StepPart:
-    """One owner of a step, or one cause of lost time with the largest of its owners.
+    """One part of a step: the time of an owner, or of a cause of lost time.
 
-    ``ms`` is per step, or of the whole window without steps. ``share`` is of the column's sum. ``transfer_ms`` is the part of
-    lost time in which the GPU copies or communicates; it counts as busy.
+    The owner of a cause is the one with most of its time. ``ms`` is per step; if the recording has no steps, it is the time
+    in the whole window. ``share`` is the share of the column's sum. ``transfer_ms`` is the part of lost time in which the GPU
+    copies or communicates; it counts as busy.
     """
 
     owner: str
@@ -83,9 +84,9 @@ class RunJudgement:
 def explains(verdict: RunJudgement, findings: Sequence[Finding]) -> Finding | None:
     """Return the first finding if it explains the verdict, so that both name the same cause.
 
-    The finding must be certain, and have most of the verdict's loss or a timing of its own as long as the step. Findings
-    explain the host's time, not copies and communication. A change that makes all of the host's work cheaper, such as a CUDA
-    graph, gains for every cause, but explains only its own.
+    The finding must not have low confidence. Its gain must be most of the verdict's loss, or its own timing must show that it
+    limits the step. A finding can explain idle time, but not copies or communication. A change that makes all of the host's
+    work cheaper, such as a CUDA graph, explains only its own causes, although it gains time for every cause.
     """
     first = next(iter(findings), None)
     if first is None or first.severity == "info" or first.confidence == "low" or verdict.kind == "compute":
@@ -138,8 +139,8 @@ def busy_share_of_best(rank: RankResult) -> float | None:
 def parts_of(rank: RankResult, column: Column) -> tuple[StepPart, ...]:
     """Return the ledger of a device as parts of ``column``, largest first.
 
-    One cause is one part, whether copies or nothing ran in that time. Time of the run that no profiled step shows has the owner
-    ``OUTSIDE_PROFILE``, because it is not time that the profile fails to explain.
+    A cause is one part, even if the GPU copied in some of its time and idled in the rest. The run may lose time that no
+    profiled step shows. Its owner is ``OUTSIDE_PROFILE``, because unattributed time is time inside the profiled steps.
     """
     merged: dict[tuple[str, str | None], float] = {}
     transfers: dict[tuple[str, str | None], float] = {}
@@ -199,7 +200,7 @@ def judge(rank: RankResult) -> RunJudgement | None:
 
 
 def _unknown_share(rank: RankResult) -> float:
-    """Return the share of compute time whose tensor-core use is not known; 1 if the names are wrong."""
+    """Return the share of compute time whose tensor-core use is not known; 1 if the names failed a check."""
     if rank.metrics["tensor_core_time_share"].value is None:
         return 1.0
     return rank.metrics["tensor_core_unknown_share"].value or 0.0
@@ -208,8 +209,8 @@ def _unknown_share(rank: RankResult) -> float:
 def _largest_loss(parts: Sequence[StepPart]) -> StepPart | None:
     """Return the largest loss that a user can change, if it has most of the lost time.
 
-    Otherwise return all lost time, as unattributed or without a single cause. Time that the hardware or the profiler takes is
-    not the run's loss.
+    Otherwise return all lost time. Its cause is ``UNATTRIBUTED`` if most of it is unexplained, else None. Time that the
+    hardware or the profiler needs does not count as a loss.
     """
     lost = [p for p in parts if p.lost and (p.cause not in NOT_RANKED_FIRST or p.cause == UNATTRIBUTED)]
     if not lost:

@@ -141,9 +141,9 @@ def unassigned_sentence(
         return None
     if not candidates(sampled, devices):
         return "The telemetry is of another GPU or host than the run's traces: it may be of another job, so it is not used."
-    subject = "the trace's GPU" if len(devices) == 1 else f"{missing} of the {len(devices)} traced GPUs"
+    subject = "the traced GPU" if len(devices) == 1 else f"{missing} of the {len(devices)} traced GPUs"
     return (
-        f"Which of the {len(sampled)} sampled GPUs is {subject} is not recorded, so their telemetry is not used for it. "
+        f"No telemetry is used for {subject}, because it is not recorded which of the {len(sampled)} sampled GPUs was traced. "
         "Traces of `sawtooth.capture` name their GPU."
     )
 

@@ -125,8 +125,8 @@ def by_utilization(
         else ""
     )
     note = (
-        f"On the rank with the most work, kernels and their dispatch take {in_words(largest.occupied_ns / 1e6, 4)} per step. On the GPU that waits least, "
-        f"{NAMES[column]} is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile.{by_turns} A step therefore takes "
+        f"Computed from telemetry: on the rank with the most work, kernels and their dispatch take {in_words(largest.occupied_ns / 1e6, 4)} per step. On the GPU that waits least, "
+        f"{NAMES[column]} is {mean.value:.3g} % over {mean.seconds:.1f} s of training outside the profile.{by_turns} So a step takes "
     )
     if only_bounds:
         return StepTimeEvidence("telemetry", None, low, None, (f"{note}at least {in_words(low, 4)}, since {only_bounds}.",))

@@ -15,7 +15,7 @@ from sawtooth.app.settings import settings
 from sawtooth.ingest.errors import NotFoundError, SawtoothError, UsageError
 from sawtooth.ingest.manifest import Manifest
 
-# Errors of a disk or folder that cannot be written. The error of a missing file is another one, because free space would not help.
+# Errors of a disk or folder that cannot be written. A missing file is not among them, because free space would not help.
 WRITE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
 
 Handler = Callable[[Request], Awaitable[Response]]

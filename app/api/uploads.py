@@ -28,7 +28,7 @@ from sawtooth.ingest.files import draft_file
 
 MAX_UPLOADS = 2  # Uploads that run at once. Each writes as fast as the disk permits, and more would slow down the pages.
 BLOCK_BYTES = 1 << 20  # Bytes of one write to the disk. Larger blocks take memory, smaller blocks need more writes.
-DISK_CHECK_BYTES = 64 << 20  # The free space is checked after this many bytes, which is before the disk is full.
+DISK_CHECK_BYTES = 64 << 20  # The free space is checked each time this many bytes have arrived, so before the disk is full.
 IDLE_SECONDS = 30  # If nothing arrives for this time, the sender has disconnected.
 # A slower upload would block one of the two uploads. Even a bad mobile network is ten times as fast.
 MIN_BYTES_PER_SECOND = 4096

@@ -22,7 +22,7 @@ COLUMNS = {
 }
 METRICS = ("gpu_idle_share", "step_time_unprofiled_est_ms")
 METHOD = (
-    "Every piece of lost time has one cause. It follows from the work of the launching thread at that time, from whether the launch queue was empty, and why. "
+    "Every piece of lost time has one cause. The cause follows from what the launching thread did at that time, and from whether and why the launch queue was empty. "
     "The run's times come from a replay of the trace without the profiler's own cost, scaled to the run's step. 'Gained' is the gain of a replay with the cause "
     "removed. Removing one wait often uncovers another, so the gain is less than the bar, and gains do not add up."
 )

@@ -1,4 +1,4 @@
-"""Sampled quantities that stay the same: a line of text says this in less space than a panel."""
+"""Sampled quantities that stay the same, as a line of text, which needs less space than a panel."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ LABELS: dict[PartKey, str] = {
 COLUMNS = {"part": "Part of a step", "ms": "ms per step", "share": "Share of the step", "left_share": "Left of the peak"}
 METRICS = ("mfu", "mfu_factor_busy", "mfu_factor_flop_kernels", "mfu_factor_clock", "mfu_factor_efficiency")
 METHOD = (
-    "A step is divided into the time in which the GPU does nothing, only copies or only communicates (as on Idle), the time of kernels other than "
-    "products, convolutions and attention, and the time of these. Of the last, 'at the peak' is their FLOPs ÷ the GPU's dense 16-bit peak: its share of "
-    "the step is the MFU. The rest of their time is assigned first to the lower peak of wider dtypes, then to a clock below the rated one, and then to slow kernels."
+    "A step is divided into the time of products, convolutions and attention, the time of other kernels, and the time in which the GPU does nothing, only "
+    "copies or only communicates (as on Idle). For products, convolutions and attention, 'at the peak' is their FLOPs ÷ the GPU's dense 16-bit peak; its "
+    "share of the step is the MFU. The rest of their time is assigned first to the lower peak of wider dtypes, then to a clock below the rated one, and then to slow kernels."
 )
 # All three are time of the same kernels, so textures distinguish them.
 TEXTURES = {"dtype": "x", "clock": "-", "slow_kernels": "/"}

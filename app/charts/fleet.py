@@ -12,7 +12,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, LegendEntry, with_layout
 from sawtooth.app.theme import Colour, colour_of_quantity
 
-IDLE = Colour("0 %", "#DDE3EA", "#2E353D")  # Not the page's colour, which a span without samples has.
+IDLE = Colour("0 %", "#DDE3EA", "#2E353D")  # It differs from the page's colour, which marks a span without samples.
 MAX_ROWS = 128  # Rows that are drawn, the worst first: more rows would be too thin to distinguish.
 UNITS = ((172_800.0, 86_400.0, "days"), (7200.0, 3600.0, "hours"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
 

@@ -17,7 +17,7 @@ from sawtooth.app.theme import MUTED, colour_of_quantity
 from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 TOP_PANEL_COLUMNS = ("gr_active_pct", "util_pct", "sm_active_pct")  # Quantities of the top panel, to which the sentence refers.
-BESIDE_ACTIVITY = "sm_active_pct"  # Not in the top panel if GPU activity is: its line is similar, and so is its colour.
+BESIDE_ACTIVITY = "sm_active_pct"  # If the top panel has GPU activity, this quantity is left out, because its line and its colour are similar.
 AT_WORK = Panel("GPU at work, %", top=102.0)
 FAINT = "util_pct"  # Drawn faintly behind faster signals, if there are any.
 Line = tuple[NDArray[np.float64], NDArray[np.float64]]  # Seconds before now (negative), and values in the stored unit.

@@ -12,7 +12,7 @@ from sawtooth.app.theme import ACCENT, CAUSES, MUTED, UNKNOWN, ink_on, mix
 
 MIN_DRAWN_SHARE = 0.004  # Share of a step's GPU time: narrower modules would be lines without a name.
 MAX_MODULES = 300  # Modules in each picture: the browser needs a second for more.
-FULL_COLOUR_CHANGE = 0.5  # Share of A's time: a larger change has the same colour as this one.
+FULL_COLOUR_CHANGE = 0.5  # Share of A's time. All changes of at least this size have the same colour.
 ROOT = "step"
 
 

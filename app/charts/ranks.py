@@ -102,7 +102,7 @@ def side_by_side(rows: pd.DataFrame, finding: str, unit: str, *, dark: bool) -> 
         metrics=("exposed_comm_share", "gpu_busy_share"),
         method="Each bar is the ledger of one device over its own steady window. A collective ends for all ranks together, so a rank that joins early "
         "spends more time in it. Its time beyond the shortest on any rank is waiting, where nothing is computed at the same time. Without the "
-        "profiler, all ranks have the job's step time. A rank waits for the part that it does not need itself.",
+        "profiler, all ranks have the job's step time. The part of it that a rank does not need for itself is waiting.",
     )
 
 
@@ -127,7 +127,7 @@ SCALED_ROWS = 5  # Rows: with fewer, the colour scale would be higher than the p
 MIN_RANGE = 0.1  # Share of the largest value: a smaller range gets no strong colour difference.
 MARGIN_BELOW = 0.15  # Share of the range: added below the smallest value, so that it is not white.
 LONG_STEP_RATIO = 1.5  # Times the usual step: the text mentions a longer longest step.
-UNDER_TEXT = 0.45  # Mix of a colour with the page's colour: black on white and white on black remain readable on it.
+UNDER_TEXT = 0.45  # Share of a colour mixed with the page's colour. Black and white text remain readable on the mixture.
 EQUAL_ROWS_SPREAD = 0.03  # Share of the median: rows that differ by less count as equal.
 
 

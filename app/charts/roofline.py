@@ -21,7 +21,7 @@ from sawtooth.app.theme import MUTED, OWNERS, PAGE
 MAX_LABELLED = 5  # Numbered points: more would overlap.
 MAX_POINTS = 400  # Drawn operators, largest opportunity first. The table has all of them.
 AXIS_MARGIN_FACTOR = 4.0  # Factor by which the axes extend beyond the points, so that the slope and the ridge remain visible.
-MAX_DECADES_WITH_MINOR_TICKS = 2.2  # Powers of ten on an axis: with fewer, they alone would give one or two tick labels.
+MAX_DECADES_WITH_MINOR_TICKS = 2.2  # Powers of ten on an axis. If there are fewer, minor ticks are labelled too, because powers of ten alone would give one or two labels.
 HEIGHT_PX = 350
 MAX_PX, NAMED_PX = 32, 24  # Diameters: of the longest operator's dot, and at least of a dot with a number in it.
 LINE, WIDTH = 17, 480  # Pixels: the height of a number, and the approximate width of a figure.
@@ -33,10 +33,10 @@ COLUMNS = {
 }  # fmt: skip
 LARGEST_HEADS = ("Operator", "Takes", "Could save", "Attained")
 METHOD = (
-    "An operator needs at least the time of its FLOPs at its dtype's dense peak and of its bytes at the memory's bandwidth, whichever is longer. "
+    "An operator needs at least the longer of two times: its FLOPs ÷ its dtype's dense peak, and its bytes ÷ the memory's bandwidth. "
     "On the left are operators that only move data: norms, activations, copies. Dots are sized by their time; blue ones are bound by compute, amber ones by "
-    "memory. The time above that minimum is the opportunity; no kernel quite reaches the vendor's peaks, and 70 to 80 % is good. A dot above a line of "
-    "memory read part of its bytes from the GPU's cache, or did not read all of its inputs: they are counted as if all came from memory once."
+    "memory. The time above this minimum is the largest possible gain; no kernel quite reaches the vendor's peaks, and 70 to 80 % is good. All inputs "
+    "are counted as read from memory once. So a dot above the memory line read some bytes from the GPU's cache, or did not read all of its inputs."
 )
 
 

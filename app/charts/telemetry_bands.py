@@ -8,7 +8,7 @@ from typing import Any
 from sawtooth.app.theme import ACCENT, ALARM, MUTED, PAGE
 
 LANE_FROM, LANE_GAP = 0.86, 0.06  # Shares of the clock panel's height: the lane of throttling is above its line, after a gap.
-FADE_OPACITY = 0.62  # Opacity of the page's colour over a time that no average includes. Its lines stay visible.
+FADE_OPACITY = 0.62  # Opacity of the page's colour over a time that no average includes. The lines below it stay visible.
 
 
 def not_averaged(times: Sequence[tuple[float, float]], drawn: Sequence[float], dark: bool) -> list[dict[str, Any]]:

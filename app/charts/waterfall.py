@@ -15,7 +15,7 @@ from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_
 
 # Share of the longer step: less than a pixel in a chart of 300 px. Smaller parts are added up, so that the sum remains exact.
 MIN_BAR_SHARE = 0.004
-CUT_FROM = 0.35  # Share of the step: if all changes are smaller, the axis is cut, because they would be unreadable.
+CUT_FROM = 0.35  # Share of the step. If all changes are smaller, the axis is cut, because the changes would be unreadable.
 CHANGE_PX = 92  # Pixels on the right for a change in words, such as ▼ −613 ms.
 DOTS_TICKED = 20  # Up to this number of steps, each one has its number on the axis.
 NOT_RESOLVED = "not resolved"
@@ -26,7 +26,7 @@ _PARTS = {"part": "Part", "ms_a": "A, ms per step", "ms_b": "B, ms per step", "c
 class WaterfallBar:
     """One owner and cause in both steps, in ms per step.
 
-    If it is not ``resolved``, its change may come from the scaling of profiled parts to the run's step alone.
+    If it is not ``resolved``, its change may come only from the scaling of the profiled parts to the run's step.
     """
 
     owner: str

@@ -93,7 +93,7 @@ def _link(data: DataFolder, requested: ServedAddress) -> None:
         and requested.secure <= addresse.secure
     ]
     if not running and requested == ServedAddress("", 0):
-        say(f"sawtooth: no server of {data.root} runs. The link is for a server on port {DEFAULT_PORT}.", err=True)
+        say(f"sawtooth: no server is running for {data.root}. The link is for a server on port {DEFAULT_PORT}.", err=True)
     described = ServedAddress(requested.address or DEFAULT_ADDRESS, requested.port or DEFAULT_PORT, requested.secure)
     server = running[0] if running else described
     say(start.link_to(data, start.url_of(server.address, server.port, secure=server.secure)))

@@ -87,7 +87,7 @@ def set_parser_defaults(parser: argparse.ArgumentParser, command: str) -> None:
         if action.dest in values and isinstance(values[action.dest], bool) != (action.nargs == 0):
             kind = "true or false" if action.nargs == 0 else "a value"
             raise UsageError(f"{FILE}: [{command}] {action.option_strings[-1].lstrip('-')} takes {kind}.")
-    # The values are set as texts, because argparse then converts them like words of the command line.
+    # The values are set as texts, so that argparse converts them like words of the command line.
     parser.set_defaults(**{name: value if isinstance(value, bool) else str(value) for name, value in values.items()})
 
 

@@ -35,7 +35,7 @@ from sawtooth.ingest.typed import from_json
 REPORT_INTERVAL_S = 0.2  # Five updates per second look smooth. More would only add disk writes.
 
 MAX_MEMORY_SHARE = 0.75  # Share of the machine's memory. The server and its pages need the rest.
-# The limit of the address space is never lower. DuckDB, Arrow and thread stacks reserve about 2 GiB of addresses before any work.
+# Smallest limit of the address space. DuckDB, Arrow and thread stacks reserve about 2 GiB of addresses before any work.
 MIN_ADDRESS_BYTES = 3 << 30
 MAX_PROCESSOR_S = 2 * 3600  # The deadline of sawtooth.app.jobs.queue. The server may be unable to stop this process.
 MAX_FILE_BYTES = 64 << 30  # A recording is smaller than its source.

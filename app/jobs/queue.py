@@ -48,7 +48,7 @@ class IngestJob:
     process: subprocess.Popen[bytes] | None = None
     analyses: tuple[str, ...] = ()
     alone: bool = False  # Whether no other job runs meanwhile.
-    run_name: str = ""  # The name that the run will have, if it is known.
+    run_name: str = ""  # The name of the future run, if it is known.
 
     @property
     def active(self) -> bool:

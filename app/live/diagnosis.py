@@ -14,7 +14,7 @@ from sawtooth.analysis.telemetry.diagnosis.observation import Observation, durat
 from sawtooth.app.live.gpu import LiveGpu
 from sawtooth.app.live.series import WINDOW_NS
 
-# Kinds of findings about changes over hours, which the last minutes neither show nor exclude.
+# Kinds of findings about changes over hours. The last minutes do not show whether there is such a change.
 SLOWLY_CHANGING_KINDS = ("utilization-trend", "memory-growth", "idle-stretch", "several-jobs")
 MAX_ROWS = 8000  # Rows per GPU: five minutes at 25 Hz. If there are more, only every n-th row is used.
 

@@ -16,7 +16,7 @@ from sawtooth.ingest.telemetry.session import is_time
 
 MAX_PROCESSES = 16  # At most this many processes of a GPU are stored. A training has fewer.
 MEMORY_NEAR = 0.95  # Share of the GPU's memory. If more is in use, a larger batch or fragmentation can end the run.
-CLOCK_LIMITED = 0.95  # Share of the session's highest SM clock. A smaller drop hardly matters.
+CLOCK_LIMITED = 0.95  # Share of the session's highest SM clock. A clock above this share hardly matters.
 BUSY_PCT = 20.0  # Utilization in percent. A GPU with less work lowers its clocks without being throttled.
 
 

@@ -1,6 +1,6 @@
 """The basis of the numbers on every screen: the run without the profiler, or the profile.
 
-The main number uses the chosen basis. The number on the other basis appears small next to it.
+The main number uses the chosen basis. The number on the other basis appears next to it in small print.
 """
 
 from __future__ import annotations

@@ -49,10 +49,9 @@ def forget(job: str) -> None:
 
 
 def _note_own(key: str) -> None:
-    """Store the id of the job that a drop zone has just started.
+    """Store the id of the job that a drop zone has just started, in a callback.
 
-    This is a callback, because the id exists only during one run of the page, and Streamlit may end that run before it
-    reaches the drop zone.
+    The component returns the id only once. Streamlit may end that run of the page before the code after the drop zone runs.
     """
     started = getattr(st.session_state.get(key), "started", None)
     if started and str(started) not in own_jobs():

@@ -13,7 +13,7 @@ from sawtooth.app.words.comparisons import changes
 from sawtooth.ingest.loop.step_boundary import NO_OPTIMIZER
 
 NO_VALUE = "no value"
-# Values that say nothing: no exposed communication, no unknown part, all FLOPs counted.
+# Values that need not be shown: no exposed communication, no unknown part, all FLOPs counted.
 UNINFORMATIVE_VALUES = {"exposed_comm_share": 0.0, "tensor_core_unknown_share": 0.0, "flop_coverage": 1.0}
 # Readings that repeat another reading: its complement, or the same value for most runs.
 COMPLEMENTS = {"gpu_idle_share": "gpu_busy_share"}

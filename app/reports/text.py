@@ -139,7 +139,7 @@ def _readings_text(result: RunResult, printed: Set[str]) -> list[str]:
 
 
 def _audit_text(result: RunResult) -> list[str]:
-    """Return the audit's lines that are not numbers too, and the unknown ones by reason."""
+    """Return the audit's lines that are not also among the numbers, and the unknown ones by reason."""
     rows, unknown = audit_words.known_and_unknown(result, audit_words.ALSO_NUMBERS)
     if not rows:
         return []

@@ -119,7 +119,8 @@ def tries(manifest: Manifest) -> bool:
 def most_to_gain(runs: Sequence[tuple[str, float | None, tuple[float, float, float] | None, int]]) -> str | None:
     """Return a sentence about the run with the largest certain gain; None if fewer than two runs have one.
 
-    Its number is that of ``gain``, which the list of runs shows too. ``runs`` are names, steps in ms, predicted steps with their intervals, and the numbers of changes that lead to them.
+    The gain in the sentence is the result of ``gain``, as in the list of runs. ``runs`` are names, steps in ms, predicted
+    steps with their intervals, and the numbers of changes that lead to them.
     """
     candidates = [
         (after[2] / step_ms, name, faster, changes)

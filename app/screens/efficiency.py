@@ -18,7 +18,7 @@ from sawtooth.app.words import efficiency as words
 from sawtooth.app.words import run as run_words
 from sawtooth.ingest.manifest import Manifest
 
-# share of the time of products, convolutions and attention: less time without tensor cores is not worth a title
+# Share of the time of products, convolutions and attention. A title does not mention less time without tensor cores.
 MIN_MENTIONED_SHARE = 0.01
 MAX_OPERATORS = 8  # Operators in the table. Each of the others takes about one percent of the time.
 NO_OPERATOR = "no operator recorded"

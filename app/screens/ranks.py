@@ -42,7 +42,7 @@ def main() -> None:
     first_change.show(result)
     of_many = communication.job_ranks is not None
     other = rank_panels.late_in_the_profile(result, communication)
-    if other is not None:  # The map contradicts the headline, so the bars of the run come first.
+    if other is not None:  # The map of the profiled steps contradicts the headline, so the bars of the run come first.
         _side_by_side(result, communication, in_profile=True)
         cards.caution(other)
     if len(communication.rows) or communication.heat is not None:  # Representatives may have no common collective.

@@ -94,7 +94,7 @@ def _begin_with_an_example(chosen: RecordingRef) -> None:
     if example is not None:
         st.session_state["sql_example"] = example.title
         st.session_state["sql_text"] = st.session_state["sql_to_run"] = example.sql
-        # the viewer has not written this query: it is not put into the address
+        # The viewer has not written this query, so it is not put into the address.
         st.session_state["sql_begun"] = example.sql.strip()
 
 
@@ -176,7 +176,7 @@ def _show(chosen: RecordingRef, query: str, causes: RankCauses | None) -> None:
     try:
         result = answer(str(frame.data_folder().root), chosen.id, causes, query)
     except SawtoothError as error:
-        message, marked, place = str(error).partition("LINE ")  # DuckDB repeats the query there, with a sign below the place.
+        message, marked, place = str(error).partition("LINE ")  # After "LINE", DuckDB repeats the query and marks the place.
         cards.problem(
             "This query failed",
             f"{message.strip()} {f'It is in line {place.partition(chr(58))[0]}.' if marked else ''}".strip(),

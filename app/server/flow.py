@@ -21,7 +21,7 @@ from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 MESSAGES_PER_SECOND = 10.0  # Limit per page. It suffices for clicks and for parts that refresh once or twice a second.
 MESSAGES_BURST = 10.0  # A page sends a few requests at once when it opens.
 MAX_SCRIPTS = 4  # Scripts that run at once. The event loop waits for the interpreter lock of each running script.
-SWITCH_INTERVAL_S = 0.0005  # Python's default of 5 ms adds up to seconds while pages compute and samplers push.
+SWITCH_INTERVAL_S = 0.0005  # Time between two switches of threads. Python's default of 5 ms adds up to seconds while pages compute and samplers push.
 MAX_WAIT_S = 2.0  # Longest wait of a message for a running script, because the message may stop this script.
 CHECK_INTERVAL_S = 0.02  # Time between two checks whether a script can run. A script takes ten times as long.
 PAGES_PER_SECOND = 10.0  # Limit of all peers together, because each new page takes a session and a first run of its script.

@@ -136,9 +136,9 @@ def note_on_other_changes(result: RunResult, finding: Finding) -> str | None:
     if (other := same_time(result, finding)) is not None:
         return f"Change {numbers[other.rule]} saves the same time: together they save it once."
     if (first := lead_finding(result)) is not None and shares_loss(result, first, finding):
-        return f"Change {numbers[first.rule]} removes the same wait, so its gain and this one do not add up."
+        return f"Change {numbers[first.rule]} removes the same wait, so the two gains do not add up."
     if same_as_delay(result, finding):
-        return "This change removes the cause of the late rank's delay, so its gain and the late rank's do not add up."
+        return "This change removes the cause of the late rank's delay, so the two gains do not add up."
     if (limit := _loader_limit(result, finding)) is not None:
         return limit
     return _note_on_earlier_changes(result, finding, numbers)
@@ -161,11 +161,10 @@ def _note_on_earlier_changes(result: RunResult, finding: Finding, numbers: Mappi
         return None
     *first_numbers, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:position]))
     earlier_changes = f"changes {', '.join(first_numbers)} and {last}" if first_numbers else f"change {last}"
-    note = f"After {earlier_changes}, it saves ≈\u00a0{fmt.duration_ms(saved_ms)}"
+    note = f"After {earlier_changes}, this change saves ≈\u00a0{fmt.duration_ms(saved_ms)}"
     if finding.pays_later or saved_ms <= NOTICEABLE_RATIO * finding.gain_ms:
         return f"{note}."
-    remove = "remove" if first_numbers else "removes"
-    return f"{note}. Alone it saves less, because {earlier_changes} {remove} time that hides a part of its gain."
+    return f"{note}. Without {earlier_changes} it saves less, because other lost time hides a part of its gain."
 
 
 def _is_named_in(title: str, result: RunResult, rule: str) -> bool:

@@ -157,7 +157,7 @@ def healthy(result: RunResult) -> str | None:
     if verdict is None or not verdict.step.value or not is_healthy(result):
         return None
     share = largest_sure_gain(result.findings) / verdict.step.value
-    gain = f"no change is certain to save more than {fmt.share(share)}" if share else "no change is certain to shorten it"
+    gain = f"no change is certain to save more than {fmt.share(share)}" if share else "no change is certain to shorten the step"
     peak = f"the {mfu_peak(result.metrics)}" if is_by_dtype(result.metrics) else "its 16-bit peak"
     mfu = f"reaches {fmt.reading('mfu', result.metrics['mfu'])} of {peak}{throttled(result)}"
     busy = f"the GPU is busy {fmt.share(verdict.busy_share)} of each {step_time(verdict)} step and {mfu}"

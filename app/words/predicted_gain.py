@@ -69,7 +69,7 @@ def caution(finding: Finding) -> str:
     if finding.predicted_step_ms is not None:
         return "no gain on its own: another bottleneck takes over"
     if finding.observed:
-        return "by telemetry alone"
+        return "based on telemetry alone"
     if "spare_memory" in finding.explains.topics:
         return "more samples per second, but longer steps"
     return "prevents running out of memory" if finding.ends_the_run else "gain not predicted"

@@ -143,8 +143,8 @@ def distortion(verdict: RunJudgement) -> str | None:
         return f"The profiled steps took {profiled}, but {source} shows about {best} per step. The profile is not representative of the run."
     if ratio > 1:
         return (
-            f"Under the profiler, a step took {profiled}; without it, {best}, according to {source}. Profiling slows the host, so the trace shows "
-            f"{fmt.factor(ratio)} the step. Numbers below describe the run where possible."
+            f"Under the profiler, a step took {profiled}; without it, {best}, according to {source}. Profiling slows the host, so a profiled step is "
+            f"{fmt.factor(ratio)} as long. Numbers below describe the run where possible."
         )
     return f"The profiled steps took {profiled}; according to {source} a step takes {best}. The capture may have missed what slows the run."
 

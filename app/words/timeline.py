@@ -16,7 +16,7 @@ from sawtooth.app.words.advice import first, numbered
 from sawtooth.app.words.headline import action
 
 MAX_TEXT = 1200  # Characters of shapes and arguments that are shown.
-HOST_AHEAD = "The steps are the GPU's. The host launches a step before the GPU runs it. So a step begins earlier on the host's lanes than here."
+HOST_AHEAD = "Steps are drawn at the time when the GPU runs them. The host launches a step earlier, so on the host's lanes a step begins earlier than here."
 Facts = list[tuple[str, str]]
 
 

@@ -14,7 +14,7 @@ from sawtooth.analysis.compare.changed.setup_traits import COMPUTE, IN_WORKERS, 
 from sawtooth.analysis.compare.waterfall import RunRow
 from sawtooth.analysis.run.model import Finding
 
-SYMPTOM = "reads"  # Copies to the host are an effect of another difference, which comes first in the list.
+SYMPTOM = "reads"  # Key of the copies to the host. They are an effect of another difference, so they come after it.
 PADDING = "padding"  # Key of the difference in sizes of layers.
 MAX_NAMED_SIZES = 3  # Sizes that a line names.
 MIN_PART_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part is within the rounding of a replay.
@@ -71,8 +71,8 @@ def differences(
     """Return each difference once: changed traits and sizes first, then A's advice that B no longer needs.
 
     ``advice`` are A's findings. If a finding advises the change that was made, its rule is listed in that difference.
-    ``fixed`` are the findings that B no longer has. If ``of_b``, ``fixed`` and ``advice`` are B's, and A does not have them.
-    ``resized`` maps A's size of each changed layer to B's.
+    ``fixed`` are the findings that B no longer has. If ``of_b`` is true, the sides are exchanged: ``advice`` are B's
+    findings, and ``fixed`` those that A does not have. ``resized`` maps A's size of each changed layer to B's.
     """
     values = {trait.key: trait for trait in a}
     set_up = [
@@ -107,11 +107,11 @@ def _of_sizes(resized: Mapping[int, int], advice: Sequence[Finding]) -> list[Set
 
 
 def was_not_followed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -> bool:
-    """Return whether B is known not to have followed the advice of a finding of A.
+    """Return whether the recordings show that B did not follow the advice of A's finding.
 
-    This is so if each choice that the advice sets is the same on both sides. Then another change removed the finding. For
-    example, if B launches fewer kernels, the advice to use a CUDA graph disappears although B uses none. Then B does not
-    test the predicted gain of a graph.
+    They show it if each choice that the advice sets is the same on both sides. Then another change removed the finding, and B
+    does not test the finding's predicted gain. For example, if B launches fewer kernels, the advice to use a CUDA graph
+    disappears although B uses none.
     """
     values = {trait.key: trait for trait in a}
     same_keys = {trait.key for trait in b if trait.key in values and _same_choice(values[trait.key], trait)}
@@ -120,7 +120,7 @@ def was_not_followed(finding: Finding, a: Sequence[Trait], b: Sequence[Trait]) -
 
 
 def _same_choice(a: Trait, b: Trait) -> bool:
-    """Return whether both traits are the same choice, as far as both are known.
+    """Return whether both traits are the same choice.
 
     If B's number of workers is not known, it may be higher than A's, so the choice does not count as the same.
     """

@@ -50,16 +50,16 @@ def finding_changes(a: Sequence[RunResult], b: Sequence[RunResult], rows_of_run:
 def _unchecked_rules(runs: Sequence[RunResult], other: RunResult) -> set[str]:
     """Return the rules that none of ``runs`` could check.
 
-    They include the rules of findings of ``other`` that need samples which ``runs`` do not have.
+    A rule also counts as unchecked if its finding in ``other`` needs samples, and ``runs`` have none.
     """
     unchecked = set.intersection(*({n.rule for n in run.not_checked} for run in runs))
     return unchecked | {f.rule for f in other.findings if not any(_has_samples_of(f, run) for run in runs)}
 
 
 def _has_samples_of(finding: Finding, run: RunResult) -> bool:
-    """Return whether ``run`` has the samples on which a finding of another run rests.
+    """Return whether ``run`` has the samples that a finding of another run was computed from.
 
-    True for a finding of a trace.
+    True for a finding that was computed from a trace.
     """
     row = finding.evidence[0] if finding.evidence else {}
     if "quantity" in row:
@@ -78,9 +78,9 @@ def followed_findings(
 ) -> list[Finding]:
     """Return the ``fixed`` findings of ``run`` whose advice the other side followed.
 
-    ``traits`` are the traits of the run's side and of the other side. More work per step on the other side (``grown``) hides
-    more of the host's time. Findings about a cause then do not count as fixed. If several findings are about the same lost
-    time, only one of them is returned.
+    ``traits`` are the traits of the run's side and of the other side. If a step of the other side does more work (``grown``),
+    more of the host's time is hidden behind it. Then findings about a cause do not count as fixed. If several findings are
+    about the same lost time, only one of them is returned.
     """
     followed = [finding for finding in fixed if not was_not_followed(finding, *traits)]
     return [

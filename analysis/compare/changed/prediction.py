@@ -69,9 +69,9 @@ def _predicted_for(
     """Return the prediction that A made for the advice that B follows.
 
     B follows a piece of advice if its set-up shows it (``changes``), or else if A's finding is ``fixed``. For one fix this is
-    the finding's prediction. For several fixes it is the plan's prediction after its first steps, up to the last step that was
-    made. Gains of single findings do not add up, and later findings may have disappeared with the first ones. If only one fix
-    shows in B's set-up, the other findings may have disappeared because of it.
+    the finding's prediction. For several fixes, the prediction is that of the plan after its last step that was made. Gains
+    of single findings do not add up, and later findings may have disappeared with the first ones. If B's set-up shows only
+    one fix, this fix may also have removed the other findings.
     """
     changed_rules = {rule for difference in changes if difference.finding is None for rule in difference.rules}
     findings_by_change = [

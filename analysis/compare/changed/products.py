@@ -106,10 +106,10 @@ def common_share(a: Collection[str], b: Collection[str]) -> Fraction | None:
 def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None) -> Fraction | None:
     """Return B's batch size divided by A's, from the shapes of their products.
 
-    A ratio fits if each shape that only A has becomes a shape that only B has when one dimension is multiplied by the ratio. It
-    also fits if the same is true from B to A, with the inverse ratio. ``work_ratio`` is B's operations per step divided by A's.
-    The result is the fitting ratio closest to ``work_ratio``, so it is inverted if the sides are swapped. None if ``work_ratio``
-    is not known, or if no fitting ratio is within SAME_RATIO of it.
+    To test a ratio, one dimension of each shape that only A has is multiplied by it. The ratio fits if each result is a shape
+    that only B has. It also fits if the inverse ratio turns B's shapes into A's. ``work_ratio`` is B's operations per step
+    divided by A's. The result is the fitting ratio closest to ``work_ratio``. Swapping the sides inverts it. None if
+    ``work_ratio`` is not known, or if no fitting ratio is within SAME_RATIO of it.
     """
     if not work_ratio:
         return None

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 MAX_SIZE_DIFFERENCE = 0.07  # Share of a size. A width of 774 becomes 768 or 832 by padding to a multiple of 64.
 PADDED_TO = 64  # The largest multiple to which sizes are usually padded.
 SIZE_MULTIPLE = 8  # Tensor cores need sizes that are multiples of this number.
-# Share of the smaller set of shapes. Another batch size changes one dimension by more than this allows.
+# Share of the smaller set of shapes that must have a counterpart.
 MIN_MATCHED_SHARE = 0.8
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sawtooth.analysis.compare.matching import PerStepWork
 
-# Least number of kernel kinds on each side. A program with fewer may share none after one of its kernels is rewritten.
+# Smallest number of kernel kinds on each side. If a program with fewer kinds rewrites one kernel, the sides may share none.
 MIN_KERNEL_KINDS = 4
 # A smaller share of shared kernels shows two programs. The share was at least half in 22 recorded pairs of one program, and 5 %
 # in a pair of a CuPy and a PyTorch program.

@@ -19,7 +19,9 @@ NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or 
 # Products count as TF32 above this share of their FP32 time on tensor cores. Smaller shares occur without TF32, because the
 # names of some kernels wrongly suggest tensor cores.
 TF32_SHARE = 0.01
-FREQUENT_COPY_SHARE = 0.75  # Share of steps that copy values to the host. A loss that is read only now and then is below it.
+FREQUENT_COPY_SHARE = (
+    0.75  # Share of steps that copy values to the host. A loop that reads its loss only now and then is below this share.
+)
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")
@@ -53,7 +55,7 @@ class Trait:
         return self.amount is not None and other.amount is not None and abs(self.amount - other.amount) >= 0.5
 
     def compared_values(self, other: Trait) -> tuple[str, str, str]:
-        """Return the subject, the other value and this value; only the amounts if both are counted."""
+        """Return the subject, the other value and this value; if both have a counted amount, return only the amounts."""
         if self.counted and self.amount is not None and other.amount is not None:
             return self.counted, f"{other.amount:g}", f"{self.amount:g}"
         return self.what, other.value, self.value

@@ -24,10 +24,12 @@ from sawtooth.analysis.quantiles import student_t
 F64 = NDArray[np.float64]
 
 MIN_STEPS_FOR_INTERVAL = 20  # With fewer steps, a block would be about as long as the series and the interval too narrow.
-RESAMPLES = 2000  # The 2.5 % tail then has 50 resamples. Its quantile varies by about a twentieth of the width between seeds.
+RESAMPLES = (
+    2000  # The 2.5 % tail then has 50 resamples. Between seeds, its quantile varies by about 5 % of the interval's width.
+)
 MIN_BLOCK = 5  # Shorter blocks break the correlation of neighbouring steps.
 MAX_AUTOCORRELATION = 0.97  # Above this value, no recording of usual length has two independent stretches.
-MAX_BLOCK_SHARE = 1 / 3  # Longer blocks leave fewer than three blocks, which show no spread.
+MAX_BLOCK_SHARE = 1 / 3  # With longer blocks there are fewer than three, which do not show how blocks vary.
 # Longer series are thinned evenly. The interval gets wider, never too narrow, and its computation takes less than a
 # second.
 MAX_STEPS = 2_000

@@ -49,10 +49,10 @@ Confidence = Literal["high", "medium", "low"]
 Answer = Literal["faster", "slower", "faster_size_unknown", "slower_size_unknown", "no_change", "cannot_tell"]
 
 MIN_CHANGE = 0.02  # If nothing changed, runs on one machine differ by up to 2 %.
-MAX_UNCHANGED = 0.05  # A pair that would have shown a 5 % change, but did not, shows with high confidence that nothing changed.
-MIN_CLEAR_CHANGE = 0.05  # The smallest change with high confidence. A second recording of either program adds less than this.
+MAX_UNCHANGED = 0.05  # If a pair could have shown a change of 5 % and shows none, "no change" has high confidence.
+MIN_CLEAR_CHANGE = 0.05  # The smallest change with high confidence. Two recordings of one program differ by less than this.
 NARROW_RATIO, WIDE_INTERVAL_RATIO = 1.5, 3.0  # Ratio of the interval's ends. Above it, the size of the change is uncertain.
-LARGEST_NO_CHANGE = 0.20  # Share of the faster side. An interval that reaches further cannot show that nothing changed.
+LARGEST_NO_CHANGE = 0.20  # Share of the faster side. An interval that allows a larger change cannot show that nothing changed.
 MIN_SURE_CHANGE = 0.10  # Five times the 2 % by which two recordings of one program may differ.
 
 OF_ESTIMATES = "The interval combines the intervals of both step times, widened to 95 %."
@@ -223,8 +223,8 @@ def of_one_command(verdict: Verdict) -> Verdict:
 def with_ratio_limit(verdict: Verdict, ratio: Interval | None, *, bounded: bool = True) -> Verdict:
     """Return the verdict with ``ratio`` as its ratio interval, and the confidence limited by its width.
 
-    An interval that leaves only small changes open shows that nothing large changed, however few the recorded steps. This holds
-    only if the step times are ``bounded``, that is, have intervals that include the profiler's cost.
+    If an interval allows only small changes, nothing large changed, even if few steps are recorded. This holds only if the
+    step times are ``bounded``, that is, have intervals that include the profiler's cost.
     """
     verdict = replace(verdict, ratio=ratio)
     largest = verdict.largest_change if bounded and verdict.word == "inconclusive" else None

@@ -18,7 +18,7 @@ Direction = Literal["faster", "slower"]
 
 BOTH_AGREE = 2.0  # Factor that the best steps and the profiled steps must both reach.
 BOTH_AGREE_TELEMETRY = 1.3  # The same factor if telemetry gives both step times.
-ALL_AGREE = 1.15  # The same factor if the kernels' time changes by as much in that direction, on one GPU.
+ALL_AGREE = 1.15  # The same factor if, on one GPU, the kernels' time also changes by this factor in the same direction.
 KERNELS_LONGER = 1.15  # Factor over the other side's complete profiled step, because clocks differ by up to 8 %.
 
 AGREE = "The best steps and the profiled steps agree on the direction, by {times} times or more. The size is not known."

@@ -12,7 +12,7 @@ from sawtooth.analysis.compare.significance.measured_steps import MeasuredSteps,
 # Share of a step by which two processes of one loop may differ if the host limits it. Of 30 such pairs, 9 would be judged changed with
 # medium confidence at 20 %, and 5 at this value (evidence/comparisons.md). Two halves of one process differ by at most 19 % in 95 % of the loops.
 HOST_FLOOR = 0.50
-ON_HOST_FLOOR = 1.5  # One program that computes on a shared host took 1.0 to 2.4 times as long from run to run.
+ON_HOST_FLOOR = 1.5  # On a shared host, one run of a program took 1.0 to 2.4 times as long as another.
 # Share of a step by which the hosts of two machines may differ. Two machines with an H200 each ran 12 loops that the host limits.
 # One needed up to 1.58 times as long as the other (evidence/comparisons.md).
 OTHER_MACHINE_FLOOR = 1.0

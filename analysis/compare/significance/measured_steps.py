@@ -98,7 +98,7 @@ def before_profile(
 ) -> tuple[Sequence[MeasuredSteps], Sequence[MeasuredSteps]]:
     """Return both sides with the intervals of steps before the profile, if all runs marked them.
 
-    Steps after the profile are slower while a profiler stays attached, which says nothing about a change. Intervals that
+    Steps after the profile are slower while a profiler stays attached. This is not an effect of the change. Intervals that
     include the drift of a host stay as they are.
     """
     if any(run.before_high_ms is None for run in (*a, *b)):

@@ -1,4 +1,4 @@
-"""Decide by the comparison's verdict and the base run's drift whether a change is kept."""
+"""Decide whether a change is kept, by the comparison's verdict and the drift of the base runs."""
 
 from __future__ import annotations
 

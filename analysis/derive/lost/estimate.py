@@ -28,7 +28,7 @@ from sawtooth.analysis.replay.simulation import (
     with_median_latencies,
 )
 
-MAX_REPLAY_ERROR = 0.03  # Relative error. The estimate is rejected if the replay differs more from the recording.
+MAX_REPLAY_ERROR = 0.03  # Relative error. If the replay differs from the recording by more than this, the estimate is rejected.
 DEVICE_BOUND_SHARE = 0.05  # Share of a step. Step times vary more than this, so a smaller gain cannot be seen.
 
 

@@ -63,7 +63,7 @@ def _step_of(start: I64, step_starts: I64, step_ends: I64) -> I64:
 def _confidence(events: TraceEvents, facts: HostFacts, schedule: Schedule, pieces: Pieces) -> pd.Categorical:
     """Return the confidence of each piece's cause.
 
-    It is high if events of the host or the queue prove the cause, medium if the cause is inferred, and low for remaining time.
+    It is high if host events or the queue prove the cause, medium if the cause is inferred, and low for the remaining time.
     """
     cause = pieces.cause
     linked = (

@@ -35,9 +35,9 @@ class HostLocation:
 def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Pieces, on_gpu: NDArray[np.bool_]) -> HostLocation:
     """Return the host's place for each piece.
 
-    Its thread launched the operation after the gap; without such a launch it is the main thread. If a waiting call explains the
-    piece, the place is this call. ``on_gpu`` marks pieces in which a copy or collective runs. The place of such a piece is the
-    launch of its copy or collective, because the host's other work at that time is unrelated. If the host waits for the
+    Its thread launched the operation after the gap; without such a launch it is the main thread. If a waiting call explains
+    the piece, the place is this call. ``on_gpu`` marks pieces in which a copy or collective runs. The place of such a piece
+    is the launch of its copy or collective. The host's other work at that time is unrelated. If the host waits for the
     operation, the place is the waiting call.
     """
     calls, none = events.calls, np.full(len(pieces), -1)
@@ -98,7 +98,7 @@ def _thread_activity(events: TraceEvents, thread: I32, moment: I64) -> _Doing:
     op = _operator_at(events, thread, moment)
     marks = (op >= 0) & (ops.annotation[op] if len(ops) else False)
     mark = np.where(marks, op, -1)
-    op[marks] = -1  # An annotation around operators does not say what the thread does.
+    op[marks] = -1  # An annotation around operators does not show what the thread does.
     none = np.full(len(calls), -1, dtype=np.int64)
     call = innermost_interval(thread=calls.thread, start=calls.start, end=calls.end, parent=none, at_thread=thread, at=moment)
     return _Doing(op, call, mark)

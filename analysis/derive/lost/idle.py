@@ -1,8 +1,9 @@
 """Causes of lost time (idle time, exposed copies and communication), cut where the cause changes.
 
-The same rules explain recorded and replayed schedules. If an operation was launched before its gap began, it was queued in time,
-so the hardware or another stream caused the gap. Otherwise the host caused it, and the cause is what the launching thread did
-just before the launch. A wait for the GPU also explains idle time after the wait, but not more than its own duration.
+The same rules explain recorded and replayed schedules. If an operation was launched before its gap began, it was queued in
+time, so the hardware or another stream caused the gap. Otherwise the host caused it, and the cause is what the launching
+thread did just before the launch. A wait for the GPU also explains idle time after the wait, for at most the wait's own
+duration.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from sawtooth.analysis.replay.simulation import I32, I64, NEVER
 
 # Hardware latencies are below 10 µs, so an operation that starts 20 µs late waited for another stream.
 OTHER_STREAM_NS = 20_000
-MAX_LATENCY_NS = 50_000  # In all measured traces, queued operations started within 20 µs: a longer delay has an unknown cause.
-SHIFT_LIMIT_NS = 10_000  # A launch returns 1.5 to 2.5 µs before its kernel starts: more than 10 µs is not launch latency.
+MAX_LATENCY_NS = (
+    50_000  # In all measured traces, queued operations started within 20 µs, so a longer delay has an unknown cause.
+)
+SHIFT_LIMIT_NS = 10_000  # A launch returns 1.5 to 2.5 µs before its kernel starts, so more than 10 µs is not launch latency.
 _NONE = np.empty(0, np.int64)
 REMOVABLE_BY_RUNNING_AHEAD = [CODE[cause.key] for cause in CAUSES if cause.on_host is not None and cause.on_host.runs_ahead]
 

@@ -70,7 +70,7 @@ def own_times(start: I64, end: I64, codes: NDArray[np.int8], window: Intervals) 
             continue
         ops_of_owner = ops_of_owner[np.argsort(start[ops_of_owner], kind="stable")]
         reach = np.concatenate(([np.iinfo(np.int64).min], np.maximum.accumulate(end[ops_of_owner])[:-1]))
-        begin = np.maximum(start[ops_of_owner], reach)  # Time that an earlier operation covers does not count.
+        begin = np.maximum(start[ops_of_owner], reach)  # Time that an earlier operation already covers does not count again.
         free = difference(window, assigned)
         own_ns[ops_of_owner] = _time_before(free, np.maximum(end[ops_of_owner], begin)) - _time_before(free, begin)
         assigned = union(

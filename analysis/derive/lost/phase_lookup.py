@@ -94,8 +94,8 @@ def phase_of_pieces(
 ) -> NDArray[np.int8]:
     """Return the phase of each piece.
 
-    The first of these that has a phase decides: the cause, the Python frame, the operator, the operator around the piece, the
-    launching operator.
+    The phase comes from the first of these that has one: the cause, the Python frame, the operator, the operator around the
+    piece, the launching operator.
     """
     of_op = phase_of_ops(events, view)
 

@@ -41,7 +41,7 @@ class SharedData:
     """Data that all parts of a recording share.
 
     ``longest_ns`` is the duration of the longest GPU operation. ``first_of_name`` is the start of the first operation of each
-    name. ``hulls`` is, by device, the time from the first start to the last end of its operations and its window.
+    name. ``hulls`` is, by device, the time range that covers all of its operations and its window.
     """
 
     origin_ns: int

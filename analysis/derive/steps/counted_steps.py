@@ -100,8 +100,8 @@ def _slow_limit(durations: I64) -> float:
 def _warm_up_length(durations: I64) -> int:
     """Return the number of leading slow steps (warm-up).
 
-    It is the longest decreasing sequence of slow steps that does not recur later. Slow steps that recur, or that follow faster
-    ones, belong to the run, such as waits for a loader with batches in bursts or a checkpoint.
+    It is the longest decreasing sequence of slow steps that does not recur later. Slow steps that recur or follow faster
+    steps belong to the run. Examples are a checkpoint, and waits for a loader whose batches come in bursts.
     """
     count = len(durations)
     lengths = np.arange(1, min((count + 1) // 2, count - 2) + 1)

@@ -72,8 +72,8 @@ def _step_of(host: HostSteps, moments: I64) -> I64:
 def _status(start: I64, linked: NDArray[np.bool_], op_step: I64, host: HostSteps) -> NDArray[np.int8]:
     """Return the status of each operation.
 
-    Unlinked operations before the first linked one of a profiling cycle were launched before the recording began; they are
-    "carried over".
+    Unlinked operations before the first linked one of a profiling cycle are "carried over": they were launched before the
+    recording began.
     """
     status = np.where(linked, 0, 2).astype(np.int8)
     if not linked.any():

@@ -17,7 +17,8 @@ MIN_STEPS = 3  # The check needs one step that lacks launches and two steps that
 # Share of the launches. Equal steps differ by at most this share, for example by an allocation or an event record.
 LAUNCHES_DIFFER = 0.005
 MIN_LACKING_SHARE = 0.02  # Share of the launches. A step lacks launches if it has fewer by this share.
-# Factor. The span must be this many times as long as the longest span of other steps, which may wait for data or for the GPU.
+# Factor. The span must be this many times as long as the longest span of the other steps. Other steps may wait for data or
+# for the GPU.
 LONGER = 1.5
 AS_LONG = 0.5  # Share of the time that the missing launches usually take. The span must be at least as long.
 _STRETCHES = """WITH begun AS (

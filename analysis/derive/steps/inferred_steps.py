@@ -177,7 +177,8 @@ def _periods(tokens: Tokens, first: I64) -> _Periods | None:
     contained = low.sum() / np.minimum(count[:-1].sum(axis=1), count[1:].sum(axis=1)).sum()
     if contained < CONTAINED_FROM or not (low > 0).any():
         return None
-    as_often = (low[low > 0] / high[low > 0]).mean()  # A period of three steps has the same kinds three times as often.
+    # A period of three steps contains the same kinds of operations three times as often.
+    as_often = (low[low > 0] / high[low > 0]).mean()
     if not _trains(tokens) and _present(count, 1) < WHOLE_FROM:
         return None
     return _Periods(first, float(contained * as_often) * _present(count, 2) * _present(_counts(tokens, first, tokens.fine), 2))

@@ -37,9 +37,9 @@ class LostLaunches:
         return len(self.start)
 
 
-# Two launches at the same place of their steps are of one graph if this share of their kernel names is common.
+# Two launches at the same place of their steps belong to one graph if they share at least this part of their kernel names.
 SAME_GRAPH = 0.5
-# Share of launches at one place with different kernel counts. Several graphs would repeat their counts.
+# Share of different kernel counts among the launches at one place. If there were several graphs, their counts would repeat.
 MAX_SCATTERED_SHARE = 0.6
 MIN_LAUNCHES = 2  # A single launch at one place of the steps cannot be compared.
 

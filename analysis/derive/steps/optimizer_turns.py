@@ -26,8 +26,9 @@ MAX_CALL_DIFFERENCE = 2
 def last_of_each_step(events: TraceEvents, rows: list[int]) -> list[int]:
     """Return the optimizer's steps that a backward pass follows, and the last one.
 
-    Earlier steps update other parts of the same step: DeepSpeed's ZeRO steps once per parameter group, and two optimizers of one
-    class share a name. If no operators of the backward pass are recorded, as in a replayed CUDA graph, all steps are returned.
+    Earlier optimizer steps belong to the same step of the loop: DeepSpeed's ZeRO steps once per parameter group, and two
+    optimizers of one class share a name. If no operators of the backward pass are recorded, as in a replayed CUDA graph, all
+    steps are returned.
     """
     ops = events.ops
     passes = backward_starts(events)

@@ -47,8 +47,8 @@ places AS (SELECT kind, place, CASE WHEN count(*) > 2 THEN max(launches, 2)[2] E
     FROM compared WHERE step > 0 GROUP BY kind, place HAVING count(*) > 1)
 SELECT c.step, c.start, c.launches, greatest(p.launches - c.launches, 0) AS missing FROM compared c JOIN places p USING (kind, place)"""
 
-# Operations whose launch alone was lost: their operators are silent, but nothing is missing on the GPU.
-# What a stream runs before the first operation with a launch was launched before the recording.
+# GPU operations whose launch was lost. Their operators seem to launch nothing, but no GPU work is missing. What a stream runs
+# before the first operation with a launch was launched before the recording.
 _WITHOUT_LAUNCH = """WITH firsts AS (SELECT device, stream, min(start_ns) AS first FROM gpu_ops WHERE call_id IS NOT NULL GROUP BY ALL)
 SELECT g.start_ns - {origin} AS start FROM gpu_ops g JOIN firsts f USING (device, stream)
 WHERE g.call_id IS NULL AND g.start_ns >= f.first ORDER BY start"""
@@ -71,8 +71,8 @@ def silent_operators(con: duckdb.DuckDBPyConnection, origin: int, launching: lis
 def _unexplained_launches(missing: I64, without_launch: I64) -> I64:
     """Return the missing launches that operations without a launch do not explain.
 
-    An operation runs after its operator. So after any time, launches that were lost alone are at most as many as operations
-    without a launch. The rest begins where missing launches exceed these operations the most.
+    A missing launch is explained by a later operation without a launch. So from any time on, at least the surplus of missing
+    launches over these operations is unexplained. The result begins at the time with the largest surplus.
     """
     after = np.arange(len(missing), 0, -1) - (len(without_launch) - np.searchsorted(without_launch, missing))
     return missing[int(after.argmax()) :] if len(after) and after.max() > 0 else missing[:0]

@@ -47,9 +47,9 @@ def with_ended_updates(events: TraceEvents, updates: list[list[int]]) -> TraceEv
 def _is_unended(ends: I64, following: I64) -> NDArray[np.bool_]:
     """Return which ranges were never popped.
 
-    These are ranges that end together, except for the last of them, and ranges that end last of all. ``following`` are the
-    starts of the next ranges. If a range lasts beyond the next start and ends before others, ranges of this name lie within
-    each other by design.
+    Several ranges with the same end were never popped, except for the last of them. A range with the latest end of all was
+    not popped either. ``following`` are the starts of the next ranges. If a range lasts beyond the next start and ends before
+    others, ranges of this name lie within each other by design.
     """
     over = ends > following
     values, number = np.unique(ends, return_counts=True)

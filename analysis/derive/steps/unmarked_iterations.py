@@ -90,7 +90,7 @@ def _borders(kinds: I64, period: int) -> I64 | None:
 
 
 def _number_growth(names: list[str]) -> int:
-    """Return by how much a number in the names grows from mark to mark; 1 if no number grows evenly."""
+    """Return the difference of a number in consecutive mark names; 1 if no number grows evenly."""
     numbers = [[int(number) for number in NUMBER.findall(name)] for name in names]
     if len({len(numbers_of_name) for numbers_of_name in numbers}) > 1:
         return 1

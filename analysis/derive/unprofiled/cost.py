@@ -19,7 +19,7 @@ from sawtooth.analysis.knowledge.causes import CAUSE_OF, HOST_CAUSES, WAIT_CAUSE
 from sawtooth.analysis.replay.simulation import I64, ReplayProblem
 
 # The cost of recording grows with the slowness of the host. The trace shows this slowness in two places. The first are
-# wrappers: operators that only call one other operator, so that their own time is mostly the recording of the called operator.
+# wrappers: operators that only call one other operator. Their own time is mostly the cost of recording the called operator.
 # The second are launch calls: CUPTI hooks them, and it also hooks calls that no trace shows. The factors were fitted on 37
 # host-limited profiles, each with a stopwatch, on three kinds of host (MLPs, transformers, CNNs, mixtures of experts,
 # reinforcement learning; eager and compiled). The mean error is 7 %, the worst 26 % where the host itself was steady.
@@ -28,7 +28,7 @@ WRAPPERS = {  # By (wrapper, the only operator it calls): the wrapper's own time
     ("aten::transpose", "aten::as_strided"): 1.0,
     ("aten::detach", "detach"): 0.55,
 }
-MIN_WRAPPERS = 10  # Fewer wrappers of a kind give no reliable median.
+MIN_WRAPPERS = 10  # With fewer wrappers of a kind, their median is not reliable.
 OPERATOR_PER_WRAPPER = 1.2  # The recording of an operator costs this factor times a wrapper's own time.
 LAUNCH_PER_EXCESS = 4.5  # The recording of a launch call costs this factor times the call's time above NATIVE_LAUNCH_NS.
 NATIVE_LAUNCH_NS = 1_500  # No measured host launched faster than this.
@@ -66,13 +66,13 @@ class RecordingCost:
     def sentence(self) -> str:
         """Return a sentence with the cost and its source."""
         source = (
-            "calibrated on this trace's own calls"
+            "estimated from this trace"
             if self.calibrated
-            else "the limit of the range measured on other hosts, because this trace's own calls are outside it"
+            else "the limits measured on other hosts, because this trace's values are beyond them"
             if self.at_limit
-            else "measured on other traces, because this one has too few calls"
+            else "measured on other traces, because this trace has too few calls"
         )
-        return f"Recording cost the host about {self.operator_ns / 1000:.1f} µs per operator and {self.launch_ns / 1000:.1f} µs per kernel launch, {source}."
+        return f"The profiler's cost is subtracted: about {self.operator_ns / 1000:.1f} µs per operator and {self.launch_ns / 1000:.1f} µs per kernel launch, {source}."
 
 
 def recording_cost(events: TraceEvents) -> RecordingCost:

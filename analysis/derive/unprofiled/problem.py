@@ -208,8 +208,8 @@ def _device_ops(events: TraceEvents, steps: StepTable, call: I64) -> tuple[Devic
     first_of, inverse = distinct_rows(gpu.device, gpu.stream)
     device_stream = np.stack([gpu.device[first_of].astype(np.int64), gpu.stream[first_of]])
     line: I32 = inverse.astype(np.int32)
-    # An orphan runs before the work launched next on its stream, so it gets that work's node.
-    # Nodes of later streams are larger here, so they are never the minimum.
+    # An orphan runs before the next launched work of its stream, so it gets the node of that work. Nodes of later streams are
+    # larger here, so they are never the minimum.
     ordered_ops = np.flatnonzero(orphan | (node >= 0))
     ordered_ops = ordered_ops[np.argsort(line[ordered_ops], kind="stable")]
     of_stream = line[ordered_ops].astype(np.int64) * (len(call) + 1)

@@ -12,8 +12,8 @@ from sawtooth.analysis.derive.host import matches_of
 from sawtooth.analysis.distinct_rows import distinct_rows
 from sawtooth.analysis.replay.simulation import I64, DeviceOps
 
-# An operation that starts this long after its stream and its launch are ready waited for another stream. Hardware latencies are
-# shorter.
+# If an operation starts this long after its stream and its launch are ready, it waited for another stream. Hardware latencies
+# are shorter.
 LATE_NS = 3_000
 COMMUNICATES = re.compile(r"nccl|rccl", re.IGNORECASE)  # Kernels of communicators, which have their own streams.
 
@@ -67,11 +67,11 @@ def _ended_last(ops: DeviceOps, ready: I64, launched: NDArray[np.bool_]) -> I64:
 def _handed_over(events: TraceEvents, ops: DeviceOps, launched: NDArray[np.bool_]) -> I64:
     """Return, for each operation that depends on another stream's work, the last such operation, else -1.
 
-    A communicator's stream waits for the work that its caller launched before. Some operators launch on several streams, such as
-    cuDNN's recurrent networks. Then the first stream waits for the caller's stream, each further stream waits for the one before,
-    and the caller's next launch waits for the stream that ends last.
-    If the host is late, the recording shows no such waits, but a faster host or longer kernels would cause them. A dependency is
-    not assumed for a kernel name on a stream if one of its kernels started before the other operation ended.
+    A communicator's stream waits for the work that its caller launched before. Some operators launch on several streams, such
+    as cuDNN's recurrent networks. Then the first stream waits for the caller's stream, each further stream waits for the one
+    before, and the caller's next launch waits for the stream that ends last. If the host is late, the recording shows no such
+    waits. A faster host or longer kernels would cause them. A dependency is not assumed for a kernel name on a stream if one
+    of its kernels started before the other operation ended.
     """
     start, end = ops.fixed_start, ops.fixed_start + ops.dur
     dep = np.full(len(ops), -1, np.int64)

@@ -236,7 +236,7 @@ def _sync_targets(
         end = int(calls.end[c])
         awaited = ended(newest, end)
         if event_sync[at] and len(awaited) and end - op_end[awaited[0]] > BLOCKED_LAUNCH_NS < end - calls.start[c]:
-            continue  # The call waited, but for nothing in this trace.
+            continue  # The trace does not contain the operation that the call waited for.
         if len(awaited):
             targets[n] = awaited
     return targets

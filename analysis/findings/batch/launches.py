@@ -36,7 +36,7 @@ class LargerBatch(NamedTuple):
 def launch_limited_batch(context: RuleContext) -> LargerBatch | None:
     """Return the gain of a larger batch, None if launches do not limit the step or the gain is small.
 
-    None also if a policy acts in the loop, because more samples need more acting, which a larger batch does not shorten.
+    None also if a policy acts in the loop. More samples then need more acting, and a larger batch does not shorten the acting.
     """
     memory, gpu_ms, step_ms = memory_use(context), context.gpu_work_ms(), context.step_ms
     if memory is None or step_ms is None or not 0 < gpu_ms < step_ms:

@@ -1,8 +1,8 @@
 """Memory of a step at other batch sizes: blocks of constant size, and blocks that grow.
 
 The constant blocks are parameters, gradients, the optimizer's state and temporary memory, and autocast's 16-bit copies of
-parameters. A part of an operator's scratch memory is also constant: the size of the operator's parameters, and cuDNN's extra memory
-for each recurrent layer. All other memory that a step allocates grows with the batch.
+parameters. Two parts of an operator's scratch memory are also constant: one of the size of the operator's parameters, and
+cuDNN's extra memory for each recurrent layer. All other memory that a step allocates grows with the batch.
 """
 
 from __future__ import annotations

@@ -85,8 +85,8 @@ def _max_step_ms(pipeline: Pipeline, host: HostTime, microbatches: int) -> float
 def _with_fewer(context: RuleContext, pipeline: Pipeline, host: HostTime, microbatches: int) -> FewerMicrobatches:
     """Return the step with fewer, larger microbatches.
 
-    The kernel-time model makes larger kernels too fast, so the upper end has the present work of the stages. The step keeps the
-    time that neither the GPUs nor the host need today, such as the delay of a late rank.
+    The kernel-time model predicts too short times for larger kernels. So the upper end uses the stages' present work. The
+    step keeps the time that neither the GPUs nor the host need today, such as the delay of a late rank.
     """
     needed_ms = max(shortest_ms(pipeline.stage_ms, pipeline.turns), host.ms)
     rest_ms = max((context.step_ms or 0.0) - needed_ms, 0.0)

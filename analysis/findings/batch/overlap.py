@@ -1,8 +1,8 @@
 """GPU operations that run at the same time: how many overlap, and the time that they fill together.
 
-In a replay, streams overlap as far as their order allows. Recorded operations may overlap less, because they wait for each other in
-ways that the trace does not show, or share the SMs. If they fill the run's step, another batch's step is not shorter than the time
-that its operations fill.
+In a replay, streams overlap as far as their order allows. Recorded operations may overlap less, because they wait for each
+other in ways that the trace does not show, or share the SMs. If the operations fill the run's step, the step of another batch
+is at least as long as the time that its operations fill.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from sawtooth.analysis.findings.recorded.parameters import Shape, parameters_of
 if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
 
-MIN_SAMPLES = 6  # Fewer calls can be views of one sample, such as two crops or the three inputs of a triplet loss.
+MIN_SAMPLES = 6  # Fewer calls may belong to one sample, such as two crops or the three inputs of a triplet loss.
 MIN_SINGLE_SHARE = 0.9  # Share of the calls with a batch of one.
 _LAYERS = f"""
 SELECT o.cpu_op_id, t.step, s.input_dims
@@ -54,7 +54,8 @@ def sample_loop(context: RuleContext) -> SampleLoop | None:
     rows = context.recording.frame(_LAYERS, [context.rank.device])
     rows = rows.assign(shapes=[_shapes(dims) for dims in rows["input_dims"]])
     is_parameter = [shapes is not None and shapes[1] in parameters for shapes in rows["shapes"]]
-    rows = rows[np.array(is_parameter, dtype=bool)]  # Without rows, as under torch.compile, a list would select columns.
+    # If there are no rows, as under torch.compile, a plain list would select columns.
+    rows = rows[np.array(is_parameter, dtype=bool)]
     steps = max(rows["step"].nunique(), 1)
     rows = rows.assign(weight=[shapes[1] for shapes in rows["shapes"]])
     uses = {weight: len(calls) / steps / parameters[weight] for weight, calls in rows.groupby("weight", sort=False)}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sawtooth.analysis.findings.context import RuleContext
 
 EMPTY_KERNEL_NS = 2_000  # Duration of a kernel without work.
-MAX_LOADER_SHARE = 0.05  # Share of the step. With a longer wait for the loader, a larger batch brings no gain.
+MAX_LOADER_SHARE = 0.05  # Share of the step. If the loop waits longer for the loader, a larger batch gains nothing.
 # Host time ÷ replayed host time, if the GPU hides the host. Six loops with timed smaller batches had 0.77 to 1.36, 1.1 on average.
 LIKELY_HOST = 1.1
 # Factor by which a limiting host's speed varies over time. 11 sizes of three models were timed twice within a minute on an H200's
@@ -45,7 +45,7 @@ QUICKEST_HOST = 0.75  # Smallest likely host time ÷ replayed host time, which a
 # Time of a kernel that fills the GPU ÷ time for its bytes at the memory's full rate. Most such kernels take less
 # (kernel_time.toml). The rest of a kernel's time is latency.
 MAX_STREAM_FACTOR = 8.0
-MAX_LATENCY_NS = 50_000  # Longer kernels have work, however slow, such as a batch norm over channel planes.
+MAX_LATENCY_NS = 50_000  # The time of longer kernels is not latency, but slow work, such as a batch norm over channel planes.
 NOT_PREDICTED = "Not predicted: a prediction needs shapes, a replay, a loader that keeps up, and samples that go through the model together."
 NEXT_FACTORS = (2.0, 4.0)  # Batch factors that a user would try next.
 ZERO_GRAD = r"^Optimizer\.zero_grad#"

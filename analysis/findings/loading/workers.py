@@ -32,8 +32,8 @@ class WorkerCounts(NamedTuple):
 def workers_for(context: RuleContext, step_ms: float | None, limit: Limit | None = None) -> WorkerCounts | None:
     """Return how many workers load batches as fast as steps of ``step_ms`` need them.
 
-    At most one worker per core is advised, unless samples mostly wait. None if more workers do not help: something else limits
-    the loader, or each core already has a computing worker.
+    At most one worker per core is advised, unless samples mostly wait. None if more workers do not help, because something
+    else limits the loader or each core already has a computing worker.
     """
     host, facts = context.run.telemetry.host, context.run.manifest.facts
     cost = sample_cost(facts)
@@ -92,9 +92,9 @@ class FedStep(NamedTuple):
 def enough_workers(cost: SampleCost, facts: UserFacts, rest_ms: float, inline: bool) -> FedStep:
     """Return the fewest workers that load a batch in ``rest_ms``, or else the number that loads fastest.
 
-    ``rest_ms`` is the step without the wait for batches. If the training loads its batches itself (``inline``), workers take cores
-    from the training. The low end of the interval assumes that they take none, that the host is faster by HOST_DRIFT, and that
-    the workers are as fast as the model allows.
+    ``rest_ms`` is the step without the wait for batches. If the training loads its batches itself (``inline``), workers take
+    cores from the training. The low end of the interval assumes that the workers take no core from the training, that the
+    host is faster by HOST_DRIFT, and that the workers are as fast as the model allows.
     """
     cores, workers_now, samples_1000 = cores_of(facts), int(facts.loader_workers or 0), 1e3 * cost.batch
     core_ms = (samples_1000 * cost.cpu_s + 1e3 * cost.collate_s) / cores if inline else 0.0

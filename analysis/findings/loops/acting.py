@@ -1,4 +1,4 @@
-"""The passes of a loop in which a policy acts, so that the host needs each action for the environment.
+"""The passes of a policy that acts: the host needs each action for the environment.
 
 A pass of the policy begins with a copy of the observation to the GPU and ends with a copy of the action to the host. No backward
 pass, optimizer step or loss lies between these copies. Batches of a data loader, and evaluations that compute as much as an update,
@@ -210,7 +210,8 @@ def _are_inside(moments: np.ndarray, begin: np.ndarray, end: np.ndarray) -> np.n
 def without_acting(context: RuleContext, evidence: Evidence) -> Evidence | None:
     """Return ``evidence`` with edits that do not change the acting passes, None if no edit remains.
 
-    The environment needs each action, so a change to the update cannot remove the reads, launches and Python work of acting.
+    A change to the update cannot remove the reads, launches and Python work of acting, because the environment needs each
+    action.
     """
     acts = acting_passes(context) if evidence.edits else None
     if acts is None:

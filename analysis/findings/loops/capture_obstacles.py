@@ -62,9 +62,9 @@ def waits_per_step(context: RuleContext, calls: Iterable[int]) -> float:
 
 @once
 def waits_matter_to_a_graph(context: RuleContext) -> bool:
-    """Return whether launching each step as one graph gains enough that waits in the step matter.
+    """Return whether one graph per step would gain so much that the step's waits matter.
 
-    Waits at the end of a step matter too: code that reads a value stops the capture, wherever it is.
+    Waits at the end of a step matter too, because code that reads a value stops the capture anywhere in the step.
     """
     if replayed_graphs(context) is not None:
         return False  # The loop already replays graphs.

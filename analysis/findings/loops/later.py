@@ -11,7 +11,7 @@ from sawtooth.analysis.findings.model import Evidence, Judgement, Rule, finding_
 from sawtooth.analysis.run.model import Finding
 from sawtooth.analysis.units import in_words
 
-MIN_SAVED_SHARE = 1 / 3  # Share of the step. After a smaller change, few other changes rise above their thresholds.
+MIN_SAVED_SHARE = 1 / 3  # Share of the step. A smaller first change hardly moves other changes above their thresholds.
 MAX_JUDGED = 6  # Only the measurements with the largest cost are judged again, because each needs several replays.
 GAIN_TODAY = "Today, it gains at most {now} per step."
 
@@ -39,6 +39,6 @@ def later_findings(
         now_ms = max(context.step.gain_ms(evidence.edits) or 0.0, 0.0)
         larger_judgement = Judgement("info", evidence.confidence, max(now_ms, gain_ms))  # The title must cover both gains.
         finding = replace(finding_from(rule.slug, evidence, larger_judgement, rule.explains), ceiling_ms_per_step=now_ms)
-        condition = f"After “{first.action.short}”, it saves ≈ {in_words(gain_ms)} of each {in_words(step.ms)} step"
+        condition = f"After “{first.action.short}”, this change saves ≈ {in_words(gain_ms)} of each {in_words(step.ms)} step"
         note = " ".join(filter(None, (finding.prediction_note, GAIN_TODAY.format(now=in_words(now_ms)))))
         yield replace(finding, title=f"{finding.title}. {condition}", prediction_note=note, pays_later=True)

@@ -28,7 +28,7 @@ QUALIFY step IS NULL OR sum(ns) OVER (PARTITION BY step, in_pytorch)
 def long_python_gaps(context: RuleContext) -> list[tuple[int, int, int | None]]:
     """Return for each long gap the launching call that ends it, the gap's ns, and the launched step.
 
-    The gaps of a step do not count if they are together as short as those of a step without other Python work.
+    If a step's gaps together are as short as those of a step without other Python work, they do not count.
     """
     rows = context.recording.rows(
         _LONG_GAPS,

@@ -21,7 +21,7 @@ from sawtooth.analysis.knowledge.kernel_work import product_work
 LOOKUP_GRADIENTS = r"^aten::(embedding|_embedding_bag)_dense_backward$"
 # Position of the number of table rows among the arguments of each operator.
 ROW_COUNT_ARGUMENT = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
-MIN_TABLES = 8  # Words, positions and a few features of a sample are not a problem.
+MIN_TABLES = 8  # With fewer tables (words, positions and a few features of a sample), single lookups are no problem.
 # An ``nn.EmbeddingBag`` calls the same operator for its sparse gradient.
 SPARSE_GRADIENTS = r"^aten::embedding_sparse_backward$"
 SPARSE_ADAM = r"^Optimizer\.step#SparseAdam\.step"

@@ -1,8 +1,8 @@
 """Driver calls of PyTorch's caching allocator in the counted steps, and the memory state behind them.
 
-The allocator calls the driver if none of its free blocks can serve a request. If the driver refuses, the allocator returns every free
-unsplit block and asks again, all inside one operator. ``empty_cache`` returns blocks outside of operators. Memory is fragmented if the
-allocator has as many free bytes as requested, but no single block of this size.
+The allocator calls the driver if none of its free blocks can serve a request. If the driver refuses, the allocator returns
+every free unsplit block and asks again, all inside one operator. ``empty_cache`` returns blocks outside of operators. Memory
+is fragmented if the allocator has enough free bytes for a request, but no single block of the requested size.
 """
 
 from __future__ import annotations

@@ -154,8 +154,8 @@ def fusable_groups(
 def fused_ns(durations: NDArray[np.int64], shortest_ns: int = 0) -> int:
     """Return the total time of the few kernels that replace the kernels with these ``durations``.
 
-    The total is the time of the longest old kernel, but at least ``shortest_ns`` per new kernel, or the old kernel's time if that
-    is less.
+    The total is the time of the longest old kernel, but at least ``shortest_ns`` for each new kernel. An old kernel that
+    takes less than ``shortest_ns`` keeps its time.
     """
     longest = np.sort(durations)[::-1][:COMPILED_KERNELS]
     return max(int(durations.max()), int(np.minimum(longest, shortest_ns).sum()))

@@ -70,7 +70,7 @@ def waits_for_copies(context: RuleContext, calls: Sequence[int]) -> tuple[int, .
 def made_tensors_may_slow_run(context: RuleContext) -> bool:
     """Return whether tensors made on the host may explain why the run is slower than its profile.
 
-    The profile must have copies of such tensors, and no data loader, which could explain the difference as well.
+    The profile must have copies of such tensors. It must not have a data loader, which could also explain the difference.
     """
     if context.rank.best.represented or context.recording.named("DataLoader"):
         return False

@@ -69,7 +69,7 @@ class HiddenTime:
 
 
 def hidden_time(context: RuleContext) -> HiddenTime | None:
-    """Return the time of the run's steps that the profiled steps do not show, None if they show all waits.
+    """Return the time of the run's steps that the profiled steps do not show; None if the profiled steps show all waits.
 
     The run's step time comes from its stopwatch or step marks, else from telemetry.
     """
@@ -177,7 +177,7 @@ def loading_time_edit(facts: UserFacts, workers: int) -> WithoutHostCause | None
 
 
 def best_workers(facts: UserFacts) -> TimedWorkers | None:
-    """Return the best number of workers, None if loading was not timed or the run already has this number."""
+    """Return the best number of workers; None if loading was not timed or the run already has this number."""
     cost = sample_cost(facts)
     if cost is None or (workers := _best_number(facts, cost)) <= (facts.loader_workers or 0):
         return None

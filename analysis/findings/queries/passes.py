@@ -72,9 +72,9 @@ def backward_op_ids(context: RuleContext) -> set[int]:
 def merged_body_edits(rows: pd.DataFrame, times: int) -> list[Edit]:
     """Return the edits that run a body, repeated ``times`` times per step, as one body over all data.
 
-    ``rows`` are the operations of the repeated bodies. The operations of the first body take as long together as all bodies did,
-    because the GPU's work stays. The launches of the other bodies disappear. The columns ``low_ns`` and ``high_ns`` are the interval of
-    ``dur_ns``, if the caller has changed it.
+    ``rows`` are the operations of the repeated bodies. The operations of the first body then take as long as those of all
+    bodies together, because the GPU's work stays the same. The launches of the other bodies disappear. The columns ``low_ns``
+    and ``high_ns`` are the interval of ``dur_ns``, if the caller has changed it.
     """
     kept_ids: list[int] = []
     edges = [name for name in ("dur_ns", "low_ns", "high_ns") if name in rows]

@@ -38,8 +38,8 @@ AFTER_LOADING = "Not predicted: code was compiled or loaded in these steps, unli
 def plan_builds(context: RuleContext) -> CountedEvents:
     """Return the counted steps' operators that are much slower for a new shape than for known shapes.
 
-    Adds the columns input_dims, own_ns (the operator's own time) and excess_ns (own_ns minus the median for known shapes). The
-    result has no operator that is slow in only one step, because it may build plans only once in a run.
+    Adds the columns input_dims, own_ns (the operator's own time) and excess_ns (own_ns minus the median for known shapes). An
+    operator that is slow in only one step is left out, because it may build plans only once in a run.
     """
     parameters = {"device": context.rank.device, "least": MIN_PLAN_NS, "factor": MIN_PLAN_FACTOR}
     builds = CountedEvents(context.recording.frame(_BUILDS, parameters), len(context.rank.counted))
@@ -50,8 +50,8 @@ def plan_builds(context: RuleContext) -> CountedEvents:
 def excess_ms(context: RuleContext, builds: CountedEvents) -> float:
     """Return the ms per step that ``builds`` take in addition to the operators' time for known shapes.
 
-    The recorded time counts in full, because the profiler slows operators and launches, but not plan building. If the run's step
-    is shorter than the step estimated from the profile, the time becomes shorter by this factor.
+    The recorded time counts in full, because the profiler slows operators and launches, but not plan building. If the run's
+    step is shorter than the step estimated from the profile, the time is shortened by the same factor.
     """
     ms = float(builds.frame["excess_ns"].sum()) / 1e6 / max(builds.steps, 1)
     best = context.rank.best

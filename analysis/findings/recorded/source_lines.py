@@ -18,7 +18,7 @@ from sawtooth.analysis.intervals import union
 from sawtooth.analysis.knowledge.frames import FRAME, is_user_line, readable_frame, without_line
 from sawtooth.analysis.store.library import Recording
 
-MAX_FRAMES = 200  # Deeper stacks are recursion, whose line would not help.
+MAX_FRAMES = 200  # Deeper stacks are recursion, and its line would not help.
 _AT_HOST_EVENT = """
 WITH begun AS (SELECT thread_id FROM python_calls WHERE start_ns = $start UNION SELECT thread_id FROM runtime_calls WHERE start_ns = $start
     UNION SELECT thread_id FROM cpu_ops WHERE start_ns = $start)

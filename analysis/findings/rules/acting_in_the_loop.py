@@ -62,8 +62,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     python_ms = context.lost_ms("python_host") * (1 - share_outside_acting(context, "python_host"))
     yield Evidence(
         Advice(
-            f"Acting takes {in_words(acting_ms)} of each step, {percent(context.share(acting_ms))} of the time: {_how_often(acts)}, with "
-            f"{in_number(len(acts.ops) / acts.passes, 'GPU operation')} per pass",
+            f"Acting takes {in_words(acting_ms)} of each step ({percent(context.share(acting_ms))}): {_how_often(acts)}, each with "
+            f"{in_number(len(acts.ops) / acts.passes, 'GPU operation')}",
             MORE_ENVIRONMENTS,
             note="Not predicted, because each step then contains more samples. The gain is at most the time of the policy's launches, copies and waits. "
             f"Python code between the passes, mostly the environment's, still takes {in_words(python_ms)} of each step.",
@@ -84,11 +84,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
 def _how_often(acts: ActingPasses) -> str:
     """Return the number of passes between two updates, in words."""
     passes = round(acts.per_round)
-    return (
-        "one pass of the policy before each update"
-        if passes == 1
-        else f"{passes} passes of the policy from one update to the next"
-    )
+    return "one policy pass per update" if passes == 1 else f"{passes} policy passes per update"
 
 
 RULE = Rule(

@@ -10,9 +10,9 @@ What to do
     Keep shapes the same (crop, pad, drop the last partial batch), or turn the search off: ``torch.backends.cudnn.benchmark =
     False``.
 When it is wrong
-    The profiled steps are the first ones of the run, in which cuDNN searches once for each shape. Profile later steps.
-    No rule advises to turn the search on, because a trace cannot show the time of an algorithm that was not tried. With cuDNN
-    9, the search changed a ResNet step by 0.1 % on an H200, in bf16 channels-last and in TF32 channels-first.
+    The profiled steps are the first ones of the run, in which cuDNN searches once for each shape. Profile later steps. No
+    rule advises turning the search on, because a trace shows only the times of algorithms that were tried. With cuDNN 9, the
+    search changed a ResNet step by 0.1 % on an H200, in bf16 channels-last and in TF32 channels-first.
 References
     https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cudnn.torch.backends.cudnn.benchmark
 """
@@ -60,7 +60,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             risk="Without the search, a heuristic chooses the algorithms. For a few shapes, its choice is slower.",
             changes=CHANGES,
         ),
-        lost_ms=min(search_ms, waits_ms),  # A part of the search overlaps with GPU work.
+        lost_ms=min(search_ms, waits_ms),  # A part of the search overlaps with GPU work, so it is no lost time.
         cost_ms=search_ms,
         confidence="high",
         rows=searches.rows(),

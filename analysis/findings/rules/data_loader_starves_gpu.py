@@ -73,14 +73,14 @@ COPIES_RISK = (
     "Each worker has its own copy of the dataset object. A dataset of Python lists then takes its memory once per worker."
 )
 LOADING_LIMIT_NOTE = " {workers} {ms} to load the samples of a step, so the step cannot become shorter."
-FED_NOTE = "Predicted without the wait for batches, but not faster than the workers deliver samples."
+FED_NOTE = "Predicted without the wait for batches. The step is at least as long as the workers need for its samples."
 NOT_TIMED_NOTE = "Samples were not timed (`sawtooth run` does it), so the needed number of workers is unknown."
 SMALL_GAIN_NOTE = "At the measured time per sample, more workers hardly shorten the step."
 SHARED_CORES_NOTE = " If the training computes on the CPU, it shares the host's cores with the loader."
 # Upper bound of the step relative to its prediction (on one crowded host: predicted 70 ms, measured 133 ms).
 SHARED_CORES_FACTOR = 2.0
 TOO_FEW_CORES_NOTE = "Not predicted: workers would take cores from the training, and a step may take as long as now."
-PINNING_NOTE = "Not predicted: the trace does not show how long a batch takes with other pinning or without it."
+PINNING_NOTE = "Not predicted: the trace does not show how long loading takes if batches are pinned differently or not at all."
 ALWAYS_FED_NOTE = "Predicted by the replay without the waits for the loader, as if the loader always kept up."
 UNPROFILED_NOTE = "This is an upper limit. A profile would show how long a step takes without waiting for batches."
 

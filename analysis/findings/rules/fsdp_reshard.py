@@ -101,7 +101,7 @@ RULE = Rule(
     comes_before=(
         Relation(
             "launch-bound",
-            "“{title}” comes first: it is the smaller change, and a CUDA graph of a step that frees its weights and gathers them again often cannot be captured.",
+            "“{title}” comes first: it is the smaller change, and a step that frees its weights and gathers them again often cannot be captured in a CUDA graph.",
         ),
     ),
 )

@@ -142,7 +142,7 @@ def _evidence_of_uncompiled_calls(calls: float, log: CompileLog | None) -> Evide
                 " (TORCH_LOGS=recompiles): a Python number, or the length of a list, that the code depends on. "
                 f"After 8 versions (torch._dynamo.config.recompile_limit) the function is not compiled again.{log_note}",
             ),
-            note="The gain of compiling is unknown. A lookup that finds code begins a compiled region; these lookups begin none.",
+            note="The gain of compiling is unknown. After these lookups of compiled code, no compiled region begins.",
             changes=STABLE_STATE,
         ),
         confidence="high",

@@ -96,7 +96,7 @@ COMPILED_NOTE = " torch.compile(mode='reduce-overhead') leaves the optimizer's {
 GRAPH_RISK = "Graphs need static shapes and addresses. Code that reads a GPU value must move out of the step."
 AFTER_WAITS = "Not predicted: remove the host's waits first. They delay later launches, and a graph cannot contain them."
 AFTER_LOADER = "Not predicted: the run waits for its loader's workers. The profiled steps do not show these waits. Faster launches do not help until the workers deliver more."
-UNEXPLAINED = "Not predicted: waits whose cause the trace does not show are longer than the waits for launches."
+UNEXPLAINED = "Not predicted: the waits without a known cause are longer than the waits for launches."
 
 
 def _token_times(context: RuleContext, tokens: Generation) -> str:
@@ -149,7 +149,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"The GPU waits {in_words(lost_ms)} of each step for kernel launches: {in_number(kernels / len(context.rank.counted), 'kernel')} per step, "
-            f"{percent(short_kernels / kernels)} shorter than 10 µs{_token_times(context, tokens) if tokens else ''}",
+            f"{percent(short_kernels / kernels)} of them shorter than 10 µs{_token_times(context, tokens) if tokens else ''}",
             advice.action,
             note=why_unknown or advice.note,
             risk=advice.risk,

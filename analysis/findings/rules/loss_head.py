@@ -91,7 +91,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 ", or call a fused linear cross entropy, which reads the logits only once in each pass.",
             ),
             note="Predicted with one kernel that reads the logits, and one in the backward pass that also writes their gradient. The other kernels are removed, but not the head's products.",
-            risk="Loss and gradients differ in the last bits. Logits that are never written cannot be used elsewhere.",
+            risk="Loss and gradients differ in the last bits. The logits are then not stored, so other code cannot use them.",
             changes=CHANGES,
         ),
         edits=_edits(rows, _one_row_per_pass(rows, by_hand), gpu),

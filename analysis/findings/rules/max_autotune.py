@@ -10,9 +10,9 @@ What to do
     Use ``torch.compile(mode="max-autotune-no-cudagraphs")``, or ``max-autotune`` if the step may also be a CUDA graph. The
     search takes minutes at the start.
 When it is wrong
-    Other work slows the products, such as a second process on the GPU. Without a finding, autotuning may still find a faster
-    kernel or fuse the following work into a product, but a trace without autotuning cannot show this. Convolutions are left
-    out, because templates are seldom faster than cuDNN.
+    Other work slows the products, such as a second process on the GPU. Autotuning may gain even if there is no finding: it
+    may find a faster kernel, or fuse the following work into a product. A trace without autotuning cannot show this.
+    Convolutions are left out, because templates are seldom faster than cuDNN.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.compile.html
 """

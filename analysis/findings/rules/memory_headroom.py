@@ -28,7 +28,7 @@ from sawtooth.analysis.findings.queries.telemetry import memory_use
 from sawtooth.analysis.run.model import Action, Explains
 from sawtooth.analysis.units import in_memory
 
-MAX_USED_SHARE = 0.5  # Of the memory. With less in use, a batch twice as large certainly fits.
+MAX_USED_SHARE = 0.5  # Of the memory. If less is in use, a batch twice as large certainly fits.
 MIN_RATE_FACTOR = 1.25  # For samples per second. A smaller gain does not justify a larger batch and another learning rate.
 
 

@@ -92,7 +92,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     without_operators = WithoutHostCause("host_compute", calls=_calls_except(context, made_on_cpu))
     cost_ms = lost_ms
     if context.lost_ms("blocking_copy") or context.lost_ms("host_sync"):
-        # A wait explains the gap after it, in which the host computes again. So the ledger's loss may be too small.
+        # The ledger counts the gap after a wait as part of the wait, although the host computes again. So the loss of this
+        # cause may be too small.
         cost_ms = max(lost_ms, context.step.gain_ms([without_operators]) or 0.0)
     places = context.host_locations("host_compute")
     line = first_user_line(places)
@@ -145,8 +146,8 @@ def _calls_except(context: RuleContext, left_out: Sequence[int]) -> tuple[int, .
 def _conversions(context: RuleContext, left_out: Sequence[int]) -> list[Conversion]:
     """Return the copies whose values the CPU converted from a type with fewer bytes.
 
-    The result has no copies of the calls ``left_out``. The first operator on as many values as the copy must convert them: its
-    only input of this size has fewer bytes per value.
+    The result has no copies of the calls ``left_out``. The first operator on as many values as the copy has must convert
+    them. Its only input of this size then has fewer bytes per value.
     """
     to_device = copies(context, TO_DEVICE).frame
     call_of = {int(op): int(call) for op, call in zip(to_device["id"], to_device["call_id"], strict=True) if call == call}

@@ -55,8 +55,9 @@ MIN_KERNELS = 50
 # Share of the memory traffic that remains. Fused Adam moves 7 values per parameter, single-tensor Adam about 26.
 FUSED_SHARE = 0.27
 REMAINING_KERNELS = 2  # Kernels of a fused optimizer per step.
-# The run's host time for an optimizer's launches ÷ the replay's. The replay removes too much of the profiler's cost from these
-# launches. Two pairs of recordings gave uncertain estimates (1.55 and 1.67, docs/evidence/advice.md); this is the smaller one.
+# The run's host time for an optimizer's launches ÷ the replay's. The replay subtracts too large a profiler cost from these
+# launches. Two pairs of recordings gave uncertain estimates (1.55 and 1.67, docs/evidence/advice.md); this is the smaller
+# one.
 HOST_TIME_FACTOR = 1.55
 ALL_AT_ONCE = Action("Let", "the optimizer update all tensors at once", " (foreach=True).")
 FUSED_OPERATORS = r"_fused_|_foreach_|multi_tensor"

@@ -45,7 +45,9 @@ WARNING_SHARE = 0.1  # Share of the mean step. From this share on, the finding i
 MAJORITY = 0.5  # Share of the slow steps' extra time. Waits for data, or GPU work, with a larger share explain the slow steps.
 PROFILED_FACTOR = 2.0  # Profiled host work takes up to twice as long, so a profiled pause may, too.
 EVALUATE_ON_ALL = Action("Evaluate", "on all ranks, with a share of the data each", ", or less often.")
-SHARED_NOTE = "Predicted for an evaluation whose data the {world} ranks share. If the run evaluates less often, it gains up to the whole time."
+SHARED_NOTE = (
+    "Predicted for an evaluation whose data the {world} ranks share. Evaluating less often can save up to all of this time."
+)
 CHECKPOINT_NOTE = "The gain is at most this time, because a checkpoint in the background still copies the state once."
 NOT_IN_STEP_NOTE = "This pause is not part of the step time. Without the pause, the run does more steps per hour."
 

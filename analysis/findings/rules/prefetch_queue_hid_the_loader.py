@@ -65,14 +65,14 @@ CHANGES = (
 
 TELEMETRY_ERROR_NOTE = " Telemetry gives the run's step to within 10 %."
 AS_PROFILED_NOTE = "Predicted with the time of the profiled steps, in which the loader kept up."
-MAX_WORKERS_NOTE = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps used up a full queue."
+MAX_WORKERS_NOTE = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps took their batches from a full queue."
 PROPORTIONAL_NOTE = "This is an upper limit: the workers were not timed, and their rate grows at most with their number."
 # Used if no timing shows why a sample is slow.
 MORE_OR_CHEAPER = Action("Give", "the loader more workers", ", or make a sample cheaper.")
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if a run with workers is slower than its profile, or if the workers limit the run."""
+    """Yield a finding if a run with loader workers is slower than its profiled steps, or if the workers limit the run."""
     if not loader_may_limit(context):
         return  # The workers were timed and keep up, so the run waits for something else.
     hidden, loading, steps = longer_hidden_time(context), workers_time(context.run.manifest.facts), profiled_steps(context)

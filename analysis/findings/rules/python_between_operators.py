@@ -34,7 +34,9 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 TIMES_IN_WORDS = {1: "once", 2: "twice"}
-LONG_STRETCH_SHARE = 0.8  # Share of the time in long stretches. The steps with the rest of this time are not counted as slow.
+LONG_STRETCH_SHARE = (
+    0.8  # Share of the time in long stretches. Steps are counted as slow until they have this share of the time.
+)
 MIN_STALL_SHARE = 0.5  # Of the longest gap. In a rank that stalls in a few steps, such a gap is a stall.
 MIN_MEAN_SHARE = 0.25  # Of the mean time per step. A step with less time is not counted as slow.
 
@@ -60,8 +62,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     steps = max(len(context.rank.counted), 1)
     if rows and stalls_in_few_steps(context, "python_host") is not None:
         rows = shorter_than_stalls(rows)  # The rule straggling-rank reports the stalls.
-    # Recording makes calls longer, but hardly the stretches without calls. So the run's Python time counts for these stretches
-    # first.
+    # Recording makes calls longer, but hardly the stretches without calls. So the run's Python time is assigned to these
+    # stretches first.
     lost_ms = min(sum(int(ns) for _, ns, _ in rows) / steps / 1e6, context.lost_ms("python_host"))
     if context.is_negligible(lost_ms):
         return
@@ -73,7 +75,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     title = f"Python on the host delays the launches {frequency}: {{cost}} per step{place}"
 
     def reworded(advice: Advice, judgement: Judgement) -> Advice:
-        """Put the larger of gain and loss into the title, because other GPU work may hide a part of the delay."""
+        """Put the gain or the loss into the title, whichever is larger. Other GPU work may hide a part of the delay."""
         gain_ms = judgement.gain_ms if judgement.gains else 0.0
         return replace(advice, title=title.format(cost=in_words(max(gain_ms, lost_ms))))
 
@@ -90,7 +92,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                     else " Record once with `sawtooth run --stacks` (with_stack=True) to see the line. Typical causes are gc.collect(), logging and checkpoints."
                 ),
             ),
-            note="Predicted by the replay without this Python time. The lower end of the interval is also without the CPU operators in these stretches.",
+            note="Predicted by the replay without this Python time. For the lower end of the interval, the CPU operators in these stretches are removed too.",
             risk="In another thread, the work still shares Python's lock with the launches.",
             changes=CHANGES,
         ),

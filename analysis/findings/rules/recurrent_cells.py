@@ -86,8 +86,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 f"nn.{name} over the whole sequence",
                 ". The inputs of all time steps then need one product, and so does each weight's gradient.",
             ),
-            note="Predicted with one product for all inputs, one per weight gradient, no sums of gradients, and one product per time step in a single "
-            f"call.{'' if in_half else TF32_NOTE}",
+            note="Predicted with one product for all inputs, one for each weight gradient, and one per time step in a single call. Gradients are not "
+            f"summed.{'' if in_half else TF32_NOTE}",
             risk=DROPOUT_RISK if in_half else DROPOUT_RISK + TF32_RISK,
             changes=CHANGES,
         ),

@@ -30,7 +30,7 @@ from sawtooth.analysis.replay.edits import Edit, TimedOps, WithoutCalls, Without
 from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number, in_words
 
-SMALL_BYTES = 1_000_000  # Latency limits a smaller collective, not bandwidth. This is true on NVLink and on the network.
+SMALL_BYTES = 1_000_000  # The time of a smaller collective depends on latency, not on bandwidth. This is true on NVLink and on the network.
 MIN_COLLECTIVES = 20  # Small collectives per step. A few are metrics and flags.
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel uses buckets of this size by default.
 MIN_BUCKET_RATIO = 8  # Default bucket size ÷ median size. Buckets of half the default size are a user's setting.

@@ -35,7 +35,8 @@ from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
 DENSE_INSTEAD = "For small tables, dense gradients (without sparse=True) and one fused optimizer may also take less time."
-# A fill and a fused Adam read or write each value of a table 8 times. A dense gradient needs about 6 launches more than a sparse one.
+# Zeroing a dense gradient and a fused Adam step access each value of a table 8 times. A dense gradient needs about 6 more
+# launches than a sparse one.
 DENSE_ACCESSES, DENSE_LAUNCHES, VALUE_BYTES = 8, 6, 4
 DENSE_CHANGES = (
     CodeChange(
@@ -97,7 +98,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
                 "all embedding tables in one",
                 f": one nn.{'EmbeddingBag' if are_bags else 'Embedding'} with the rows of all, and an offset for each table.",
             ),
-            note="Predicted with the launches of one lookup, forward and backward, whose kernels do the work of all."
+            note="The prediction keeps the work of all lookups, but launches kernels for only one, forward and backward."
             + (" SparseAdam then updates one table instead of all." if updates_joined else ""),
             risk="One weight replaces those of the tables: join them (torch.cat) when an old checkpoint is loaded."
             + (f" {DENSE_INSTEAD}" if updates_joined else ""),
@@ -135,8 +136,8 @@ def _dense_instead(context: RuleContext) -> Iterator[Evidence]:
             f"{updates.tables:.0f} embedding tables with sparse gradients are updated one after the other: {count_in_words(rows, steps)} and "
             f"{in_words(ms_per_step(rows, steps))} of each step",
             Action("Use", "dense gradients", ": without sparse=True, one fused optimizer updates all tables at once."),
-            note="Predicted with the memory traffic of dense gradients and of a fused Adam for all rows of the tables.",
-            risk="Rows that a step does not look up then change too, by their moments and by weight decay. The gradients take as much memory as the tables.",
+            note="The prediction includes the memory traffic of dense gradients and of a fused Adam over all rows.",
+            risk="Adam's moments and weight decay then also change rows that a step does not look up. The gradients take as much memory as the tables.",
             changes=DENSE_CHANGES,
         ),
         edits,

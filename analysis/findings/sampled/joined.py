@@ -20,7 +20,9 @@ MAX_SHARE_DIFFERENCE = 0.1
 SAME_PERIOD = 0.005  # Periods with a smaller relative difference have the same two or three digits.
 MAX_PERIOD_DIFFERENCE = 0.2  # Periods that differ by at most this share belong to the same sawtooth.
 SAME_ACTIVITY = 0.15  # Share of the SMs. The counter measures their activity, while the profile only gives an estimate.
-SHORT_STEP = 3.0  # Dips up to this many steps apart belong to the steps, so a profile of whole steps shows their cause.
+SHORT_STEP = (
+    3.0  # If dips are at most this many steps apart, they belong to the steps, so a profile of whole steps shows their cause.
+)
 # The causes and rules of a profile that agree with the likely source by the samples.
 SAME_SOURCE = {
     "data loader": {"data_wait", "data-loader-starves-gpu", "batches-in-bursts", "samples-prepared-alone"},
@@ -64,7 +66,7 @@ def statements(result: RunResult, lead: RankResult, hosts: Sequence[SampledHost]
 
 
 def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetryStatement]:
-    """Yield the share of time in which the GPU works, judged by the profile's share of the run's step.
+    """Yield the share of time in which the GPU works, compared with the profile's share of the run's step.
 
     A step time by telemetry uses the same samples. Then the profile confirms the share if its own estimate of the step agrees.
     """

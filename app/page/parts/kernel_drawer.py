@@ -29,7 +29,7 @@ COLUMNS = {
 }
 OF_A_COPY = {**COLUMNS, "kernel_ms": "The copies", "least_ms": "The link allows"}
 METHOD = (
-    "Each launch is added to the operator that it works for: the operator whose FLOPs are counted, else the operator that launched it. "
+    "Each launch counts for the operator whose FLOPs are counted, or else for the operator that launched it. "
     "'Operator' is the time of all kernels of that operator at these shapes. 'Timed kernels' is the time that a model of kernels timed on an H200 "
     "predicts for such work on this GPU, if the model covers it. 'Peaks allow' is the time of its FLOPs and bytes at the maker's peaks, which no kernel quite reaches."
 )

@@ -28,7 +28,7 @@ from sawtooth.ingest.manifest import Manifest
 
 CACHED_COMPARISONS = 32  # Comparisons in memory. Each has a few hundred rows, and viewers of the same link share it.
 SIDES = ("a", "b")  # Address parameters of the two sides.
-MAX_PARTNERS = 12  # Runs that are listed. Reading the matrix products of each takes milliseconds.
+MAX_PARTNERS = 12  # Number of listed runs. Reading the matrix products takes milliseconds for each.
 MORE = "more"  # Address parameter of further runs, for a sweep.
 
 

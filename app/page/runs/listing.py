@@ -209,7 +209,7 @@ def _about(key: str, value: Reading) -> str:
 def goes_to(card: Card) -> str:
     """Return where most of the step time goes, such as "mostly waiting for the data loader".
 
-    The card has the GPU's busy share as a number, so this text repeats it only where the GPU does no work.
+    The card shows the GPU's busy share as a number. So this text mentions it only if the GPU does no work.
     """
     shares: dict[str, float] = dict.fromkeys(COMPUTE_OWNERS, 0.0)
     lost = [part for part in card.parts if part[0] in NOT_COMPUTING]

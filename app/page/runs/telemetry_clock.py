@@ -15,7 +15,7 @@ from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import RecordingRef
 from sawtooth.ingest.runs.clocks import ClockCorrection, apply
 
-ZONES_NAMED = 4  # Time zones. If more would fit, the text names none, because the list would not help.
+ZONES_NAMED = 4  # Time zones. If more than this number fit, the text names none, because the list would not help.
 
 
 def show(result: RunResult, ref: RecordingRef, telemetry: TelemetrySeries) -> None:

@@ -16,11 +16,13 @@ from sawtooth.app.page import current_result
 from sawtooth.app.page.timeline import views
 
 HOST_LANES = {"operators": "operators", "calls": "calls", "python": "Python"}
-# Most streams and threads that are drawn, the busiest ones: nobody reads more, and each lane adds a row to every tile.
+# Largest number of streams and threads that are drawn, the busiest first. Nobody reads more, and each lane adds a row to
+# every tile.
 MAX_STREAMS = 48
 MAX_THREADS = 24
 MAX_TRACKS = 16  # Ranks in one picture. Each adds a few lanes and as many tiles.
-# Busy share of the recording: a less busy thread is hidden behind a lane that counts such threads, as its row is almost empty.
+# Busy share of the recording. The row of a less busy thread is almost empty, so such threads are hidden behind a lane with
+# their number.
 MIN_DRAWN_SHARE = 0.005
 NAME_LENGTH = 14  # Characters of a thread's name in a lane's label.
 A, B = "A", "B"  # Prefixes of the lanes of two runs.

@@ -9,7 +9,7 @@ from sawtooth.app.words.comparisons import profiles_of_one_run
 from sawtooth.app.words.comparisons.comparison import shown
 
 # High confidence needs a change of at least twice the uncertainty, which is 10 % for step times from two sources.
-SMALL_DIFFERENCE = "but the change is far larger than the 10 % that this can make."
+SMALL_DIFFERENCE = "but the change is far larger than the 10 % that this can cause."
 
 
 def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:

@@ -103,7 +103,9 @@ def _effect_in_words(effect: Effect, comparison: Comparison) -> str:
     if effect.share is None or (is_alone and effect.share < MIN_PART_SHARE):
         if len(comparison.effects) > 1 or is_argument:  # An argument may have nothing to do with the change.
             return ""
-        return "; ".join(filter(None, ("the only setting recorded in both that differs", intervals.other_work(comparison))))
+        return "; ".join(
+            filter(None, ("the only difference between settings that both sides recorded", intervals.other_work(comparison)))
+        )
     bars = [WaterfallBar(row.owner, row.cause, float(row.ms_a), float(row.ms_b)) for row in effect.parts[:MAX_PARTS]]
     bars = [bar for bar in bars if abs(bar.change_ms) >= MIN_PART_SHARE * abs(bars[0].change_ms)]
     missing_a, missing_b = _missing_part(comparison, "a"), _missing_part(comparison, "b")

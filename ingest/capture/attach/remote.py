@@ -40,7 +40,7 @@ class RemoteExecution:
             return f"process {target.pid} was started with remote execution turned off ({DISABLED} or -X disable_remote_debug)"
         program = _program(target.pid)
         if not PYTHON.fullmatch(Path(program).name):
-            return f"process {target.pid} runs {program or 'an unknown program'}, which is not a Python executable, or was replaced since the process began"
+            return f"process {target.pid} runs {program or 'an unknown program'}, which is not a Python executable, or its file was replaced after the process started"
         answer, trouble = _ask(target, VERSION_PROGRAM)
         try:
             version, has_it = json.loads(answer)

@@ -22,7 +22,7 @@ from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.command import SEVERAL_TRAINED
 from sawtooth.ingest.loop.leading_optimizer import LeadingOptimizer
 
-# A later run has the marks of this part of the steps since the previous profile (a quarter), before and after its own profile.
+# A later run has a quarter of the steps between its profile and the previous one, on each side of its profile.
 NEAR_DIVISOR = 4
 STEP_SETTING = "step"  # The runs of one training differ in this setting.
 MIN_TRAINING_STEPS = 10  # A process with fewer steps does not count as a training.

@@ -73,7 +73,7 @@ def factors_of(best, *, clock=None, busy_ms=None, by_dtype=None):
 
 
 def test_the_busy_share_of_an_estimated_step_is_the_replays():
-    # Without the profiler streams overlap more: 12 of 16 ms, where 18 as profiled would be 112 %.
+    # Without the profiler streams overlap more, so the GPU works 12 of 16 ms. The profiled 18 ms would be 112 %.
     best = choose_step_time(steps(20, 20), StepEstimate(16e6), None)
     busy = factors_of(best, busy_ms=12.0)["mfu_factor_busy"]
     assert (best.source, busy.value) == ("estimate", pytest.approx(0.75))
@@ -88,7 +88,7 @@ def test_a_profiled_wait_for_another_rank_does_not_raise_kernel_efficiency():
     got = readings(counts, best, 76_000_000, 2, works_ms=18.0)
     assert got["mfu"].value == pytest.approx(0.375)  # Half of the peak for 15 of 20 ms.
     assert got["mfu_factor_busy"].value == pytest.approx(0.9)
-    # of the profiled 38 ms it would be 39 %, and the next factor 106 %
+    # Relative to the profiled 38 ms it would be 39 %, and the next factor would be 106 %.
     assert got["mfu_factor_flop_kernels"].value == pytest.approx(15 / 18)
     assert (got["mfu_factor_efficiency"].value, got["mfu_factor_efficiency"].trust) == (pytest.approx(0.5), "caution")
 
@@ -108,7 +108,7 @@ def test_a_factor_above_one_has_a_reason():
     assert (busy.value, busy.trust) == (pytest.approx(1.2), "caution")
     assert busy.notes[0].startswith("Above 100 %: the GPU's work in a profiled step") and "estimated without" in busy.notes[1]
     fast = factors_of(best, clock=(1980.0, "the profile"))["mfu_factor_clock"]
-    assert (fast.value > 1, fast.trust) == (True, "ok") and "at a higher clock" in fast.notes[0]
+    assert (fast.value > 1, fast.trust) == (True, "ok") and "at a lower clock" in fast.notes[0]
     assert fast.notes[1] == "The mean SM clock is 1,980 MHz over the profile. The peak is quoted at 1,830 MHz."
     slow = factors_of(best, clock=(1700.0, "the profile"))["mfu_factor_clock"]
     assert slow.notes == ("The mean SM clock is 1,700 MHz over the profile. The peak is quoted at 1,830 MHz.",)

@@ -71,11 +71,11 @@ def test_a_change_with_little_additional_gain_says_so() -> None:
         "collects": "",
         "between": "Change 1 saves the same time: together they save it once.",
         "compiles": "",
-        "loss": "After changes 1 and 3, it saves ≈ 400 µs.",
+        "loss": "After changes 1 and 3, this change saves ≈ 400 µs.",
         "apart": "",
     }
     third = replace(result, plan=(*plan, PlanStep("apart", 9.6, 9.5, 9, 10)))
-    assert advice.note_on_other_changes(third, apart) == "After changes 1, 3 and 4, it saves ≈\u00a0100\u00a0µs."
+    assert advice.note_on_other_changes(third, apart) == "After changes 1, 3 and 4, this change saves ≈\u00a0100\u00a0µs."
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_change_that_saves_more_after_another_says_why() -> None:
     ]
     assert said == [
         "",
-        "After change 1, it saves ≈ 4.20 ms. Alone it saves less, because change 1 removes time that hides a part of its gain.",
+        "After change 1, this change saves ≈ 4.20 ms. Without change 1 it saves less, because other lost time hides a part of its gain.",
         "",
     ]
 
@@ -150,7 +150,7 @@ def test_a_busy_and_efficient_run_is_called_healthy() -> None:
 
 
 def test_a_healthy_verdict_does_not_deny_the_change_that_it_names() -> None:
-    """It said "no change found" above "What might still help: Try FP8"."""
+    """ "No change found" must not stand above "What might still help: Try FP8"."""
     shown = title(None, 0, healthy(0.55, gains("fp8", 40.0, "low")))
     assert shown.pieces[0] == ("good", "Healthy:")  # In green, with a mark.
     assert shown.text.replace("\xa0", " ") == "Healthy: no change is certain to shorten the 100 ms step"
@@ -184,10 +184,10 @@ def test_example_code_of_a_loader_has_no_batch_size() -> None:
         ("evaluation", (60, 120, 180), True, "Evaluation takes 1.50 ms of the step on average: 90.0 ms every 60 steps."),
         ("evaluation", (60, 120, 180), False, "Evaluation is not included in these times: 90.0 ms every 60 steps (1.50 ms per step on average)."),
         ("checkpoint", (60, 120), False, "Writing checkpoints is not included in these times: 90.0 ms every 60 steps (1.50 ms per step on average)."),
-        ("checkpoint", (20, 120), True, None),  # 2 in 600 steps, whose distance shows nothing: less than a hundredth of the step
+        ("checkpoint", (20, 120), True, None),  # Two checkpoints in 600 steps do not show a period: less than a hundredth of the step.
         ("unknown", (60, 120, 180, 240, 300, 360, 420), False,
          "Pauses between steps are not included in these times: 90 ms, 7 times in 600 steps (1.0 % of the run)."),
-        ("unknown", (60, 120), False, None),  # The distance does not show the frequency.
+        ("unknown", (60, 120), False, None),  # The distance between the checkpoints does not show how often they occur.
     ],
 )  # fmt: skip
 def test_time_between_steps_is_mentioned_if_it_matters(
