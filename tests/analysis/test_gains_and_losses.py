@@ -25,7 +25,8 @@ QUICK = ("mlp_eager", "channels_first")
 DURATION = re.compile(r"([\d.,]+)\s(ns|µs|ms|s)\b")
 MS = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
 ALSO = TITLE_WITH_REST.format(title="", rest="")
-OF_THE_HOST = (AsGraph, WithoutHostCause, FasterHost, WithoutWaits)  # Calls that are not made may have launched GPU work.
+# These changes remove host calls, which may have launched GPU work.
+OF_THE_HOST = (AsGraph, WithoutHostCause, FasterHost, WithoutWaits)
 ROUNDED = 0.01
 
 
@@ -33,7 +34,7 @@ ROUNDED = 0.01
 def test_no_report_contradicts_itself(name: str) -> None:
     result, first = result_of(name), lead_finding(result_of(name))
     gained_more = [f"{f.gain_ms:.3g} ms: {f.title}" for f in result.findings if _gains_more(f)]
-    assert not gained_more, "a gain above its loss names the rest"
+    assert not gained_more, "a title names other losses if the gain exceeds its own loss"
     rules = {finding.rule for finding in result.findings}
     assert not {"small-batch", "memory-headroom"} <= rules, "one answer about the batch size"
     if plan_title(result) is not None and first is not None and not first.ends_the_run:
@@ -51,7 +52,7 @@ def test_no_report_contradicts_itself(name: str) -> None:
 
 
 def _gains_more(finding: Finding) -> bool:
-    """Return whether the gain exceeds the largest time in the title, and the title does not name the rest."""
+    """Return whether the gain exceeds the largest time in the title, and the title names no other loss."""
     if finding.claims not in ("gain", "ceiling") or ALSO in finding.title:
         return False
     stated = [float(ms.replace(",", "")) * MS[unit] for ms, unit in DURATION.findall(finding.title.partition("; after ")[0])]

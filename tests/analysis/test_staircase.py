@@ -1,4 +1,4 @@
-"""Tests of the plan chart: for every choice the parts sum to the step, and the chain is the plan."""
+"""Tests of the plan chart: the parts of every choice of changes sum to its step, and the chain equals the plan."""
 
 from __future__ import annotations
 

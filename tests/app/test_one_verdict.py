@@ -1,4 +1,4 @@
-"""Tests that one pair has one verdict: all outputs have the same words and numbers."""
+"""Tests that all outputs state the verdict on a pair with the same words and numbers."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_only_an_indented_object_gets_a_checksum() -> None:
 
 
 def test_a_flipped_bit_of_the_checksum_is_reported() -> None:
-    """A flipped bit in the key ``seal`` does not make the file look like one without a checksum."""
+    """A file with a damaged key ``seal`` is reported. It is not read as a file without a checksum."""
     content = with_checksum(b'{\n "a": 1\n}') + b"\n"
     for bit in range(len(content) * 8):
         flipped = bytearray(content)

@@ -1,4 +1,4 @@
-"""Tests of mapping a job: every source is read once, and the output is complete after a kill."""
+"""Tests of mapping a job: every source is read once, and a killed map can be completed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of mapping a job with Ray: every source is read once after a kill."""
+"""Tests of mapping a job with Ray: after a kill, every source is still read only once."""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ def test_a_pipeline_has_the_same_schedule_from_summaries_as_from_traces(tmp_path
     for same in ("microbatches", "schedule", "chunks", "ideal_share"):
         assert getattr(reported.schedule, same) == getattr(by_traces, same), same
     assert reported.schedule.stage_ms == pytest.approx((3.6, 3.6, 7.2), rel=0.03), "microbatches times three passes, as planted"
-    # Equal stages would work 4.8 ms and fill for 2 / 4 of that. The shortest step is 9 ms with the slow stage and 7.2 ms with equal ones.
+    # Equal stages would work for 4.8 ms and fill the pipeline for 2 / 4 of that: 7.2 ms per step. With the slow stage, the
+    # shortest step is 9 ms.
     assert (reported.schedule.fill_ms, reported.schedule.imbalance_ms) == pytest.approx((2.4, 1.8), rel=0.03)
     for field in ("step_ms", "bubble_share"):
         assert getattr(reported.schedule, field) == pytest.approx(getattr(by_traces, field), rel=0.02), field
@@ -117,7 +118,7 @@ def test_no_rank_is_late_if_none_was_planted(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("late_in", "named"), [({2, 6}, True), ({2}, False)])
 def test_a_repeatedly_late_loader_is_named_and_one_late_once_is_not(tmp_path: Path, late_in: set[int], named: bool) -> None:
-    """Two of the nine counted steps are 2.5 ms longer on one rank: 0.56 ms a step."""
+    """On one rank, two of the nine counted steps are 2.5 ms longer. On average this is 0.56 ms per step."""
     (tmp_path / "traces").mkdir()
     traces = job(8, 2, Planted(loader_us={3: 2500.0}, late_in=frozenset(late_in)), mesh=True, steps=10)
     paths = [trace.write(tmp_path / "traces" / f"{rank}.json") for rank, trace in enumerate(traces)]

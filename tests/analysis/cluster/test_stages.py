@@ -96,7 +96,8 @@ def test_equal_work_costs_nothing() -> None:
 def test_a_last_stage_with_more_work_is_named_with_the_gain_of_even_stages() -> None:
     """A slower last stage is named, with the gain that equal stages would bring.
 
-    Stages of 1, 1 and 4 ms a microbatch take 1 + 1 + 4 · 4 = 18 ms; three of 2 ms take 2 + 2 + 4 · 2 = 12.
+    There are four microbatches. Stages of 1, 1 and 4 ms per microbatch take 1 + 1 + 4 · 4 = 18 ms. Three stages of 2 ms take
+    2 + 2 + 4 · 2 = 12 ms.
     """
     result = judged(lambda stage, *_: 4.0 if stage == 2 else 1.0)
     assert result.slowdown == pytest.approx(18 / 12)
@@ -107,7 +108,7 @@ def test_a_last_stage_with_more_work_is_named_with_the_gain_of_even_stages() -> 
 
 
 def test_one_slow_rank_is_not_reported_as_a_slow_stage() -> None:
-    """Rank 5 takes 3 ms instead of 1: 1 + 4 · 3 + 1 = 14 ms a step, and 6 without it.
+    """Rank 5 takes 3 ms instead of 1 ms: a step takes 1 + 4 · 3 + 1 = 14 ms, and 6 ms without the slow rank.
 
     With equal work each microbatch takes (11 + 3) / 12 ms on each stage.
     """

@@ -93,7 +93,8 @@ def test_without_a_joint_prediction_the_largest_gain_counts(monkeypatch):
 
 
 def test_other_batch_size_is_scaled_to_the_previous_work(monkeypatch):
-    # 320 samples/s in 100 ms are 32 per step. 400/s in 160 ms are 64, twice the work. For A's work B needs 80 ms. 150 were predicted for both halves.
+    # A: 320 samples/s and 100 ms are 32 samples per step. B: 400 samples/s and 160 ms are 64, twice the work, so B needs 80
+    # ms for A's work. The prediction was 150 ms for B's whole step.
     compared(monkeypatch, best=(100.0, 160.0), per_s=(320.0, 400.0), fixed=[("a", "warning", "gain", 1.0)])
     asked = []
     change = change_of(lambda run, times: asked.append((run, times)) or 150.0)

@@ -87,7 +87,8 @@ def test_best_step_times_lead_and_disagreement_with_the_profiles_is_reported():
 
 @pytest.mark.parametrize(("b_ms", "noted"), [(43.0, False), (46.0, True), (50.0, True)])
 def test_a_profile_that_differs_by_more_than_ten_points_is_reported(b_ms, noted):
-    # The profiles take 40 and 40 ms, the runs 40 and 43, 46 or 50 ms. The changes differ by 7.5, 15 and 25 %.
+    # The profiled steps take 40 ms on both sides. The runs' steps take 40 ms in A, and 43, 46 or 50 ms in B. So the changes
+    # differ by 7.5, 15 and 25 %.
     ledger = (("idle", "host_sync", 40_000_000, None),)
     a, b = (
         run_of("a" * 16, ledger=ledger, best_ms=40.0, source="user"),

@@ -39,7 +39,7 @@ def test_a_finding_is_fixed_if_b_was_checked_and_does_not_have_it():
 
 
 def collected(gc_ms, findings, not_checked=(), plan=("garbage-collection",)):
-    """Return a run whose step of 20 ms and ``gc_ms`` loses the latter to Python's garbage collection."""
+    """Return a run whose step takes 20 ms plus ``gc_ms`` for Python's garbage collection."""
     ledger = (("other_compute", None, 20_000_000, 20.0), ("idle", "python_host", int(gc_ms * 1e6), gc_ms))
     run = run_of(f"{gc_ms:016.0f}", ledger=ledger[: 2 if gc_ms else 1], not_checked=not_checked)
     found = [
@@ -61,6 +61,6 @@ def test_advice_that_b_cannot_check_is_fixed_if_its_lost_time_is_gone():
     assert [f.rule for f in found.findings_fixed] == both
     assert found.not_comparable_findings == ()
     named = [difference.key for effect in found.effects for difference in effect.differences]
-    assert named == ["garbage-collection"]  # The other is the same time under another name.
+    assert named == ["garbage-collection"]  # The other finding is about the same time under another name.
     still = compare(side(a), side(collected(60.0, [], ["garbage-collection"], plan=())))
     assert still.not_comparable_findings == ("garbage-collection",)

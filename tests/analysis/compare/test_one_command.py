@@ -1,4 +1,4 @@
-"""Tests of the certainty of a changed step if one command ran twice."""
+"""Tests of the confidence in a change of the step time if both runs have the same command."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sawtooth.analysis.metrics.step_time_evidence import StepWork
 from sawtooth.analysis.run.model import Explains
 from tests.support.run_results import finding_of, run_of, side
 
-BUSY_HOST = (45.0, 105.3)  # ms. One command ran twice on a shared host and took 2.34 times as long.
+BUSY_HOST = (45.0, 105.3)  # ms. The step times of one command on a shared host: the second run took 2.34 times as long.
 
 
 def run(

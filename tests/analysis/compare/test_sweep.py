@@ -141,7 +141,7 @@ def test_one_run_without_trials_is_a_sweep_of_the_batch_only():
     arranged = sweep([run_of(best_ms=10.0, facts=UserFacts(samples_per_step=8.0))], "batch_size")
     (point,) = arranged.points
     assert (point.value, round(point.throughput.value)) == ("8", 800)
-    assert arranged.sweet_spot is None  # One measured value leaves no choice.
+    assert arranged.sweet_spot is None  # With one measured value there is no choice.
     assert arranged.why == "batch_size = 8 gives 800 samples/s; no other value was measured."
     with pytest.raises(UsageError, match="at least two"):
         sweep([tried_run()], "workers")
@@ -191,7 +191,7 @@ def command(*arguments):
 
 
 def test_the_command_sorts_tagged_runs_and_recommends_one(tmp_path):
-    # Steps of 1.0 and 0.8 ms: 1,000 and 1,250 per second.
+    # Steps of 1.0 and 0.8 ms are 1,000 and 1,250 steps per second.
     data = ["--data", str(tmp_path / "data")]
     ids = []
     for workers, step in ((2, 1000), (8, 800)):

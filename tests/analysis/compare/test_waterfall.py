@@ -39,8 +39,9 @@ def measured_by(source, best_ms, *, works_ms, lost_ms, lost_as_profiled_ms=None)
 
 
 def test_a_stopwatch_step_is_divided_like_the_replay():
-    # Work 20 and lost time 20 in the replay. The stopwatch shows 32 ms, so lost time shrinks to 12 and nothing is outside.
-    # After: work 20, lost 2, stopwatch 26: lost as recorded 3 at most, so that 26 − 20 − 3 = 3 ms are in no profiled step.
+    # The replay has 20 ms of work and 20 ms of lost time. The stopwatch shows 32 ms, so lost time shrinks to 12 ms, and no
+    # time is outside the profiled steps. After: work 20, lost 2, stopwatch 26: lost as recorded 3 at most, so that 26 − 20 −
+    # 3 = 3 ms are in no profiled step.
     a = measured_by("user", 32.0, works_ms=20, lost_ms=20)
     b = measured_by("user", 26.0, works_ms=20, lost_ms=2, lost_as_profiled_ms=3)
     assert parts(a, b) == {
@@ -52,7 +53,8 @@ def test_a_stopwatch_step_is_divided_like_the_replay():
 
 
 def test_without_a_replay_the_profile_is_scaled_and_the_rest_is_outside():
-    # As profiled 20 of work and 20 lost. A shorter run loses less, a longer one spends the rest outside the profiled steps.
+    # The profile has 20 ms of work and 20 ms of lost time. If the run's step is shorter, less time is lost. If it is longer,
+    # the rest is outside the profiled steps.
     ledger = (("other_compute", None, 20_000_000, None), ("idle", "data_wait", 20_000_000, None))
     shorter, longer, least = (run_of(ledger=ledger, best_ms=ms, source="user") for ms in (30.0, 50.0, 15.0))
     assert parts(shorter, longer) == {
@@ -93,7 +95,8 @@ def test_the_parts_sum_to_the_step_exactly_and_none_is_negative(drawn):
 
 
 def test_the_named_part_changes_in_the_direction_of_the_step():
-    # Work grows by 4, synchronization shrinks by 3, copies grow by 1. The step is 2 longer, and work is named. The same holds in the other direction.
+    # Work grows by 4 ms, synchronization shrinks by 3 ms, and copies grow by 1 ms. The step is 2 ms longer, and the sentence
+    # names work. So it does if the sides are exchanged.
     a = run_of(ledger=(("other_compute", None, 10_000_000, None), ("idle", "host_sync", 5_000_000, None)))
     b = run_of(
         "b" * 16,
@@ -161,7 +164,8 @@ def test_parts_have_the_order_of_the_ledger_and_longer_ones_come_first():
     for rows in (profile_waterfall([a], [b]), profile_waterfall([b], [a])):
         assert [row.owner for row in rows] == ["other_compute", "idle", "idle", "idle", "idle"]
         assert [row.cause for row in rows[1:]] == order
-    ms = (0.02, 0.03)  # The steps are longer than the sums of the ledgers. The rest is outside the profile and comes last.
+    # The steps are longer than the sums of their ledgers. The difference is outside the profile and comes last.
+    ms = (0.02, 0.03)
     longer = [replace(run, metrics={**run.metrics, "best_step_time_ms": Reading(t)}) for run, t in zip((a, b), ms, strict=True)]
     assert [row.cause for row in run_waterfall(longer[:1], longer[1:])] == [None, *order, None]
     assert run_waterfall(longer[:1], longer[1:])[-1].owner == OUTSIDE_PROFILE
@@ -200,7 +204,7 @@ def test_losses_of_the_replay_replace_those_of_the_profile():
 
 
 def test_host_operators_are_merged_against_step_marks(monkeypatch):
-    """Host operators are merged with other work if the other side has step marks only.
+    """If one side has only step marks, the other side's host operators are merged with its other work.
 
     Marks show a loop's loading and none of its operators; two recordings of the host show both.
     """
@@ -214,7 +218,7 @@ def test_host_operators_are_merged_against_step_marks(monkeypatch):
 
 
 def test_part_in_both_runs_is_not_new() -> None:
-    # The loader's 600 ms are gone; the 33 ms of small kernels were there before, and the host waits for 5 ms that it did not.
+    # The loader's 600 ms are gone. The 33 ms of small kernels existed before, and the host's wait of 5 ms is new.
     rows = [
         RunRow("idle", "data_wait", Fraction(600), Fraction(0)),
         RunRow("other_compute", None, Fraction(33), Fraction(33)),

@@ -43,7 +43,7 @@ def test_estimate_and_replay_are_stored(tmp_path: Path) -> None:
         facts = dict(rows.rows("SELECT key, value FROM facts"))
         estimate = json.loads(facts["device_0"])["estimate"]
         assert estimate["why_missing"] is None
-        assert 700_000 <= estimate["step_ns"] <= 1_000_000  # Between the device's work and the profiled step.
+        assert 700_000 <= estimate["step_ns"] <= 1_000_000  # The estimate is between the device's work and the profiled step.
         stored = rows.rows("SELECT problem FROM replays WHERE kind = 'unprofiled'")
     problem = replay_store.load(stored[0][0])
     assert (replay(problem).op_end > replay(problem).op_start).all()

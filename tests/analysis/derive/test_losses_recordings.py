@@ -81,7 +81,8 @@ def test_gpu_bound_recordings_are_recognised(trace: Path) -> None:
     assert estimate["device_bound"] is (trace.parent.name in DEVICE_BOUND)
 
 
-# The planted problem, and the (owner, causes) that must lead the lost time of the unprofiled column, except for launch latencies.
+# The planted problem, and the (owner, causes) with the largest lost time of the unprofiled column. Launch latencies do not
+# count.
 PLANTED = {
     "loader_inline": ("idle", {"data_wait"}),
     "python_host": ("idle", {"python_host"}),
@@ -115,7 +116,7 @@ def test_late_and_waiting_ranks_are_distinguished() -> None:
     assert max((r for r in late if r[1]), key=lambda r: r[3])[1] == "python_host"
 
 
-# Four profiled steps of these do not speak for the run: the rest of it saves, or compiles, at another rate.
+# In these recordings, the four profiled steps are not representative: the run saves checkpoints or compiles at another rate.
 RARE_EVENTS = {"checkpoint_unseen", "checkpointing_io", "recompiles"}
 TIMED = [t for t in sorted(RECORDINGS.glob("*/*trace.json.gz")) if t.parent.name not in RARE_EVENTS]
 

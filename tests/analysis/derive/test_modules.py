@@ -89,7 +89,7 @@ def test_changes_are_matched_by_path_and_sum_to_the_change_of_the_whole(tmp_path
     b = b.replace({"Linear_1": "Linear_9", "Net_0 / Linear_1": "Net_0 / Linear_9"})
     rows = module_changes(a, b).set_index("name")
     assert rows.loc["Net_0", ["ms_a", "ms_b"]].tolist() == pytest.approx([0.190, 0.100])
-    # a renamed module is missing on one side and new on the other
+    # A renamed module is missing on one side and new on the other.
     own = {"Net_0": 0.0, "Linear_0": -0.090, "Linear_1": -0.030, OUTSIDE: 0.0, "Linear_9": 0.030}
     assert rows["own_change_ms"].to_dict() == pytest.approx(own)
 

@@ -1,7 +1,4 @@
-"""Tests of FP32 products whose kernel names do not give their precision.
-
-TF32 is stated if the kernel's rate proves it; otherwise there is an upper bound and no statement.
-"""
+"""Tests of FP32 products whose kernel names do not show their precision. TF32 is stated if the kernel's rate proves it; otherwise only an upper bound is stated."""
 
 from __future__ import annotations
 

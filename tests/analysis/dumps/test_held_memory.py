@@ -1,4 +1,4 @@
-"""Tests of held memory, by a snapshot with a known peak, holders, gaps and failed allocation."""
+"""Tests of memory in use, with a snapshot whose peak, largest users, gaps and failed allocation are known."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_memory_at_the_peak_and_at_the_end(tmp_path: Path) -> None:
 def test_fragmentation_at_the_end(tmp_path: Path) -> None:
     segments = [
         segment(0, [(2 * MIB, "inactive"), (1 * MIB, "active_allocated"), (5 * MIB, "inactive")]),  # 7 MiB stuck
-        segment(100 * MIB, [(4 * MIB, "inactive")]),  # Could be returned to the driver.
+        segment(100 * MIB, [(4 * MIB, "inactive")]),  # This segment could be returned to the driver.
     ]
     memory = of(tmp_path, segments, [event("alloc", 2 * MIB, MIB, OWN)])
     cache = memory.fragmentation

@@ -100,13 +100,16 @@ def test_a_recorded_batch_predicts_the_step_of_another():
     assert found.rate == pytest.approx(16 * context.step_ms / found.step_ms)
     assert twice.step_ms == pytest.approx(context.step_ms, rel=0.01)  # The host limits the step, so only the samples increase.
     assert batch_sentence([found]).startswith("16 times the batch: about")
-    assert twice.low_ms < context.step_ms / 1.37 and twice.high_ms > 1.37 * context.step_ms  # The host's speed at another time.
+    assert (
+        twice.low_ms < context.step_ms / 1.37 and twice.high_ms > 1.37 * context.step_ms
+    )  # The interval includes the host's speed at another time.
 
 
 def test_the_step_of_a_smaller_batch_is_bounded_by_the_hidden_host_time():
     """A batch of 32 takes 8.95 ms.
 
-    A batch of 2 launches for 4.38 ms by the stopwatch, which the larger one's trace does not show well.
+    By the stopwatch, a batch of 2 takes 4.38 ms, because the host launches for as long. The trace of the larger batch does
+    not show this time well.
     """
     then = json.loads((RECORDINGS / "small_batch" / "truth.json").read_text())
     result = result_of("gpt_small")

@@ -121,7 +121,7 @@ def test_only_a_rank_that_is_late_by_itself_loses_host_time(late: tuple[int, ...
 
 
 def test_changes_that_help_after_the_loader_are_named_now() -> None:
-    """A change that pays after the loader's fix is reported already.
+    """A change that gains only after the loader's fix is reported already.
 
     The product takes 1 of 29 ms, and 1 of 4 ms after the loader's fix. In bf16 it takes about 0.1 ms.
     """

@@ -190,7 +190,7 @@ def test_the_first_example_fits_the_case_of_the_run(name: str, rule: str, line: 
 def test_high_confidence_needs_a_narrow_interval(confidence, interval, stated) -> None:
     assert limited_confidence(confidence, 50.0, *interval) == stated
     assert limited_confidence(confidence, 50.0, *interval, estimated=True) == ("medium" if stated == "high" else stated)
-    # Without a prediction, it is as certain as the cause.
+    # A finding without a prediction is as certain as its cause.
     assert limited_confidence(confidence, None, None, None) == confidence
 
 
@@ -272,7 +272,7 @@ def test_needed_rules_come_first_whichever_side_declares_it() -> None:
 
 def test_a_general_finding_comes_after_its_first_part() -> None:
     rules = [rule("part", part_of="general"), rule("general"), rule("other")]
-    for part_ms, severity in ((6.0, "info"), (4.0, "warning")):  # of 10 ms: more than half, and less
+    for part_ms, severity in ((6.0, "info"), (4.0, "warning")):  # of 10 ms: more than half of it, and less than half
         found = ordered_findings(None, [costs("general", 10.0), costs("other", 8.0), costs("part", part_ms)], rules)
         assert [f.rule for f in found] == ["other", "part", "general"]
         assert found[2].severity == severity and "has its own solution" in found[2].prediction_note

@@ -1,4 +1,4 @@
-"""Tests of the plan: each fix gains what earlier fixes left, and no kernel counts twice.
+"""Tests of the plan: a fix gains only time that earlier fixes left, and no kernel counts twice.
 
 Changes without a reliable prediction are left out.
 """
@@ -78,7 +78,7 @@ def test_each_fix_is_predicted_after_the_earlier_ones_and_guesses_are_left_out(l
 def test_the_first_step_of_the_plan_has_the_prediction_of_its_finding(loop):
     """The first step of the plan is its finding's own prediction, and compiling comes after it.
 
-    One change had two numbers: its card's, and the plan's with another card's edits in the same step.
+    Otherwise one change would have two numbers: on its card, and in the plan together with another card's edits.
     """
     _, whatif, best = loop
     graph = replace(finding("graph", AsGraph()), explains=Explains(topics=frozenset({"cuda_graph"})))
@@ -93,7 +93,8 @@ def test_preparation_of_a_graph_is_a_step_of_the_plan(loop):
     _, whatif, best = loop
     waits = finding("waits")
     graph = replace(finding("graph", AsGraph()), needs_first=("waits",))
-    (alone,) = plan_of(whatif, best, [graph, waits])  # It comes later, because the graph already contains most of the step.
+    # This change comes later, because the graph already contains most of the step.
+    (alone,) = plan_of(whatif, best, [graph, waits])
     needed, then = plan_of(whatif, best, [waits, graph])
     assert needed == PlanStep("waits", best.ms, best.ms, best.ms, best.ms) and needed.prepares
     assert then == alone and not then.prepares

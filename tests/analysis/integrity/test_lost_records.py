@@ -1,7 +1,7 @@
 """Tests of launches without a record on the GPU.
 
-Numbers that they affect get a bound or are withheld. They are not counted if whole steps are left, and are no fault if
-no record is expected.
+Numbers that they affect get a bound or are withheld. Lost launches are ignored if complete steps remain. A launch for which
+no record is expected is no fault.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_operations_of_a_graph_end_before_the_next_launch_begins(graph: int) -> 
     [
         columns([0, 191_100], [215_000, 210_000]),  # The next kernel ends first: it did not wait for this one.
         columns([0, 150_000], [215_000, 250_000]),  # 30 % of the kernel
-        # Once in four times that these two follow each other.
+        # The overlap occurs once in the four times that these two kernels follow each other.
         columns(
             [0, 191_100, 500_000, 700_000, 800_000, 1_000_000, 1_100_000, 1_300_000],
             [215_000, 218_500, 690_000, 720_000, 990_000, 1_020_000, 1_290_000, 1_320_000],

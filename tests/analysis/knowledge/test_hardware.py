@@ -129,7 +129,7 @@ def test_every_gpu_is_found_by_its_properties():
 
 
 def test_quoted_clocks_are_possible_clocks():
-    # A wrong SM count, rate or sparse figure shows as a clock no GPU runs at.
+    # A wrong SM count or rate, or a rate for sparse products, gives a clock at which no GPU runs.
     for gpu in (row.gpu for row in _tables()[0]):
         if gpu.quoted_clock_mhz is not None:
             assert 1290 <= gpu.quoted_clock_mhz <= 3000, gpu.name

@@ -28,7 +28,7 @@ def test_tables_use_known_words():
 
 
 def test_examples_of_products_reach_their_tensor_core_row():
-    # A tensor-core row is dead if the category table files its example as something that multiplies nothing.
+    # A tensor-core row is never used if the category table assigns its example to a category without products.
     for rule in tables()["tensor_cores"]:
         found = classify(rule.example, "kernel")
         assert found.tensor_cores == rule.result, (rule.example, found)
@@ -164,5 +164,5 @@ def test_annotations_are_not_operators(name):
 
 
 def test_hostile_names_end_quickly():
-    # A megabyte of text that half-matches many rows: the matcher looks at a bounded part of it.
+    # A megabyte of text that partly matches many rows. The matcher reads only a limited part of it.
     assert classify("cijk_" + "a" * 1_000_000, "kernel").category == "gemm"

@@ -123,10 +123,10 @@ def test_a_run_within_its_profiled_step_is_represented_for_any_replay() -> None:
     small = StepWork(1.2e6, 390)
     assert chosen(
         (14.6, 14.6), 7.0, work=small, telemetry=telemetry(9.5)
-    ).represented  # 1.36 times the replay, in a profiled step of 14.6
+    ).represented  # The step time is 1.36 times the replay, and less than the profiled step of 14.6 ms.
     assert chosen(
         (14.6, 14.6), 7.0, work=small, telemetry=telemetry(15.5)
-    ).represented  # 14.3 and more: the profiled step may contain all of it
+    ).represented  # The step time is at least 14.3 ms, so the profiled step may contain all of it.
     assert not chosen((14.6, 14.6), 7.0, work=small, telemetry=telemetry(17.0)).represented
 
 
@@ -202,7 +202,8 @@ def test_workers_own_the_time_that_a_full_queue_hid() -> None:
     fed, ahead = Feeding(24.0, 21.3, 27.6, 4), Feeding(18.0, 16.0, 20.0, 8)
     assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=fed).represented is False
     assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2).represented  # The workers were not timed.
-    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=ahead).represented  # The host, as in the profile.
+    # The host limits the step, as in the profile.
+    assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=ahead).represented
     assert chosen((29.6, 29.6), 16.5, work=seen, user_ms=24.2, fed=fed).represented  # The profiled steps waited too.
 
 

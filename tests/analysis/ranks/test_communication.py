@@ -149,7 +149,7 @@ def test_single_rank_has_no_communication_split(tmp_path: Path) -> None:
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800)])
     assert result.communication is None
     assert set(split_of(result)[0]) == {"unattributed"}
-    # 400 of 1000 µs are a collective without overlap. The sentence says so, and that the run may be faster.
+    # 400 of 1000 µs are a collective without overlap. The sentence states this share, and that the run may be faster.
     assert result.lead is not None
     assert "40 % (400 µs) goes to communication not overlapped by compute" in first_line(result).replace("\xa0", " ")
     best = result.metrics["best_step_time_ms"]
@@ -179,7 +179,7 @@ def test_finding_describes_the_transfer_of_the_lead_rank(tmp_path: Path) -> None
 
 
 def test_unnamed_collectives_that_end_together_are_one_group(tmp_path: Path) -> None:
-    """Rank 2 comes last by 300 µs.
+    """Rank 2 arrives last, 300 µs after the others.
 
     In two groups, ranks 0 and 1 end half a millisecond before 2 and 3 in every other step, and nothing is matched.
     """
@@ -241,7 +241,7 @@ def test_the_late_rank_of_a_real_run_is_named() -> None:
     (late,) = result.communication.stragglers
     assert (late.kind, late.ranks, late.reason) == ("rank", (1,), "python_host")
     assert late.own_ms == pytest.approx(25, abs=0.5)
-    # stopwatches: 31.7 ms a step, 11.3 with no rank late (tests/recordings/ddp_balanced)
+    # By stopwatch, a step takes 31.7 ms, and 11.3 ms if no rank is late (tests/recordings/ddp_balanced).
     assert result.communication.step_ms == pytest.approx(31.7, rel=0.15)
     assert late.gain_ms == pytest.approx(31.7 - 11.3, rel=0.15)
     for rank in result.ranks:

@@ -31,12 +31,12 @@ def collective(position: int, start: int, wait: int) -> dict[str, int]:
 
 
 def test_only_slowdown_by_waiting_collectives_is_removed() -> None:
-    """The collective waits from 0 to 1,000 and transfers after. The product alone takes 100."""
+    """The collective waits from 0 to 1,000 ns and then transfers. The product alone takes 100 ns."""
     early = kernels(
         {MATMUL: 100.0},
-        (MATMUL, 0, 130),  # Completely parallel to the wait: 30 are removed.
-        (MATMUL, 935, 130),  # Half of the time, 65 of 130.
-        (MATMUL, 1_100, 130),  # Parallel to the transfer: nothing is removed.
+        (MATMUL, 0, 130),  # The product runs completely during the wait: 30 ns are removed.
+        (MATMUL, 935, 130),  # Half of the product, 65 of 130 ns, runs during the wait.
+        (MATMUL, 1_100, 130),  # The product runs during the transfer: nothing is removed.
         (MATMUL, 200, 90),  # Faster than usual, so nothing is removed.
         (MATMUL, 300, 500),  # Five times as long is not caused by shared SMs, so nothing is removed.
     )
@@ -56,7 +56,7 @@ def test_overlapped_kernel_counts_as_on_the_quickest_rank() -> None:
     ("took_ns", "expected"),
     [
         ([2_100_000, 100_000], 1.0),  # One kernel in two steps was interrupted for 2 ms: 1 ms per step.
-        ([350_000, 350_000], 0.0),  # Longer, but by less than a turn.
+        ([350_000, 350_000], 0.0),  # This kernel takes longer, but by less than a time slice.
         ([100_000, 100_000], 0.0),
     ],
 )

@@ -49,8 +49,8 @@ def test_ranks_that_wait_for_each_others_gpu_do_not_wait_for_launches(tmp_path: 
 def test_hosts_that_launch_while_the_gpus_compute_do_not_limit_the_step(tmp_path: Path) -> None:
     """Each rank waits 1 ms in every second step.
 
-    The hosts launch for 0.7 or 0.6 ms while their GPU computes for 1 ms or more.
-    Hosts that are three times as slow would fill the whole wait of a rank without a longer step.
+    The hosts launch for 0.7 or 0.6 ms while their GPU computes for 1 ms or more. If hosts were three times as slow, their
+    launches would fill a rank's whole wait, and the step would not become longer.
     """
     planted = Planted(launch_us={0: 35.0, 1: 30.0}, runs_ahead=True, own_kernel_us=IN_TURN_US, in_turn=2)
     for rank in ranks_of(tmp_path, planted):
@@ -67,7 +67,7 @@ def test_a_wait_for_an_equally_slow_host_is_time_of_launches(tmp_path: Path) -> 
 
 
 def test_a_wait_for_a_host_and_a_gpu_is_divided(tmp_path: Path) -> None:
-    """A step takes 9 + 2 ms if rank 0 computes longer, and 9 + 1 ms else: 10.5 ms on average.
+    """A step takes 9 + 2 ms if rank 0 computes longer, and otherwise 9 + 1 ms: 10.5 ms on average.
 
     With equal hosts, a step of 10.5 ms has 8.5 ms of launches, and each rank waits 1 ms in every second step.
     """

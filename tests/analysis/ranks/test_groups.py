@@ -95,12 +95,12 @@ def rows(
         (rows("allreduce"), "dp"),
         (rows("allreduce", forward=True), "tp"),
         (rows("allreduce", forward=True, calls=1), "dp"),  # a loss
-        (rows("allgather", forward=True), "dp"),  # Weights, which FSDP also gathers in the forward pass.
+        (rows("allgather", forward=True), "dp"),  # These are weights, which FSDP also gathers in the forward pass.
         (rows("reducescatter", forward=True), "tp"),
         (rows("alltoall"), None),  # The exchange may be of experts, embeddings or contexts.
         (rows("alltoall", forward=True, serves="ep"), "ep"),
         (rows("alltoall", forward=True, serves="cp"), "cp"),
-        # keys and values are gathered, and their gradients return
+        # Keys and values are gathered, and their gradients are sent back.
         (pd.concat([rows("allgather", forward=True), rows("alltoall", shortest_ns=2000)], ignore_index=True), "cp"),
         (pd.concat([rows("allgather", forward=True), rows("alltoall", shortest_ns=2000, bytes=9000)], ignore_index=True), None),
         (rows("sendrecv", sends=1), "pp"),

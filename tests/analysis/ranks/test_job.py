@@ -33,7 +33,7 @@ def test_loader_of_one_rank_is_reported_with_its_cost(tmp_path: Path, mesh: bool
 
 
 def test_a_loader_late_every_fourth_step_is_named_with_its_cost_over_all_steps(tmp_path: Path) -> None:
-    """Of eight counted steps two wait 2 ms: 0.5 ms a step on average."""
+    """Two of eight counted steps wait 2 ms: 0.5 ms per step on average."""
     planted = Planted(loader_us={1: 2_000.0}, late_in=frozenset({3, 7}))
     (late,) = communication_of_job(tmp_path, planted, ranks=2, per_host=2, mesh=False, steps=9).stragglers
     assert (late.ranks, late.reason) == ((1,), "data_wait")
@@ -98,7 +98,7 @@ def test_pause_in_every_step_of_one_rank_belongs_to_it(tmp_path: Path) -> None:
 
 
 def test_a_host_that_the_profiler_slows_everywhere_is_not_late(tmp_path: Path) -> None:
-    """A host that is slower everywhere under the profiler is not late for its longer pauses.
+    """If the profiler slows all of a host's work, the host's longer pauses do not make its rank late.
 
     Rank 1's host takes 1.6 times as long for its launches and for the pause: the pauses differ as the hosts do.
     """

@@ -44,12 +44,13 @@ def estimated(ms: float) -> BestStepTime:
 @pytest.mark.parametrize(
     ("job_ms", "expected"),
     [
-        (20.0, [8.0, 4.0, 2.0, 6.0]),  # It needs 8 + 4 + 2 itself, so it waits 6, independently of its wait under the profiler.
+        # The rank needs 8 + 4 + 2 ms itself, so it waits 6 ms, however long it waits under the profiler.
+        (20.0, [8.0, 4.0, 2.0, 6.0]),
         (14.0, [8.0, 4.0, 2.0, 0.0]),
         (
             11.0,
             [8.0, 2.0, 1.0, 0.0],
-        ),  # Shorter than its work and losses: the losses shrink from 4 + 2 to 3, and the work stays.
+        ),  # The step is shorter than the rank's work and losses: the losses shrink from 4 + 2 to 3 ms, and the work stays.
     ],
 )
 def test_a_rank_waits_for_the_rest_of_the_job_step(job_ms: float, expected: list[float]) -> None:

@@ -21,7 +21,7 @@ def member(ends: list[float]) -> Member:
 
 
 def test_a_step_of_the_job_ends_when_its_last_rank_ends_it() -> None:
-    # One rank is ahead before the counted steps and level with the other after: its own steps take 190 and 100, the job's 100 each.
+    # One rank is ahead before the counted steps, and not after them. Its own steps take 190 and 100 µs, the job's 100 µs each.
     job = JointReplay([member([10, 200, 300]), member([100, 200, 300])], MatchedCollectives(({}, {}), {}, {}))
     assert job.steps_ms() == pytest.approx([0.1, 0.1])
     assert job.waits_ms() == [0.0, 0.0]
@@ -56,7 +56,8 @@ def together(first: list[float], second: list[float], odd: tuple[list[float], li
 
 
 def test_ranks_that_delay_each_other_in_turn_all_wait() -> None:
-    job = together([20, 120], [50, 100])  # The first waits 30 µs in the first collective, the second 20 in the other.
+    # The first rank waits 30 µs in the first collective, and the second rank 20 µs in the second one.
+    job = together([20, 120], [50, 100])
     assert job.waits_ms() == pytest.approx([0.03, 0.02])
     assert job.common_wait_ms(0.2) == pytest.approx(0.02)
 

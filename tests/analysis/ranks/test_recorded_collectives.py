@@ -79,7 +79,7 @@ def test_a_pause_at_the_start_of_a_step_is_not_a_wait_at_its_end(
     assert (communication.step_ms is not None) == replayed
     (late,) = communication.stragglers
     assert (late.ranks, late.reason, late.as_recorded) == ((1,), "python_host", True)
-    assert 0.8 < late.gain_ms < 1.6  # A lower bound: the 0.5 ms that any long gap may have do not count.
+    assert 0.8 < late.gain_ms < 1.6  # This is a lower bound, because 0.5 ms of any long gap do not count.
 
 
 @pytest.mark.parametrize("replayed", [False, True])

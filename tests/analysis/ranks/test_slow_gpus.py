@@ -20,7 +20,7 @@ from tests.support.without_findings import analyse_without_findings
 
 
 def test_the_same_kernels_with_other_shapes_are_more_work(tmp_path: Path) -> None:
-    # Rank 1 computes 1.4 times as long, and the kernel after the collective runs in a larger grid there.
+    # Rank 1 computes 1.4 times as long, and its kernel after the collective has a larger grid.
     traces = job(2, 2, Planted(slow_gpu={1: 1.4}))
     for event in traces[1].events:
         if event.get("args", {}).get("grid") == [99, 1, 1]:

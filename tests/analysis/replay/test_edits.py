@@ -35,12 +35,13 @@ def step_us(problem: ReplayProblem, *edits: Edit) -> list[float]:
 def test_a_removed_launch_removes_its_gap_and_its_kernel() -> None:
     problem = problem_of(launch_bound())
     assert step_us(problem) == [100, 100]
-    # A step: gap 55, launch 5, gap 35, launch 5. Without the second launch and the gap before it: 60.
+    # A step has a gap of 55 µs, a launch of 5, a gap of 35 and a launch of 5. Without the second launch and the gap before
+    # it, 60 µs remain.
     assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
-    # Without the first launch and its gap of 55: 40. The first step's own begins the replay and stays.
+    # Without the first launch and its gap of 55 µs, 40 µs remain. The first step's first launch begins the replay and stays.
     assert step_us(problem, WithoutCalls(FIRST)) == [40, 40]
     assert step_us(problem, WithoutCalls(())) == [100, 100]
-    # In the loop below, the loader takes 20 of the gap of 35. It is still called.
+    # In the loop below, the loader takes 20 µs of the gap of 35 µs. The edit does not remove the call.
     assert step_us(problem_of(loading()), WithoutCalls(SECOND)) == [80, 80]
 
 
@@ -50,7 +51,7 @@ def test_long_python_before_a_removed_launch_can_stay() -> None:
         t = 700.0 * k
         trace.step(t, t + 700)
         trace.launch((t + 55, t + 60), (t + 62, t + 72))
-        trace.launch((t + 695, t + 700), (t + 702, t + 712))  # Launched after 635 µs of Python.
+        trace.launch((t + 695, t + 700), (t + 702, t + 712))  # This kernel is launched after 635 µs of Python.
     problem = problem_of(trace)
     assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
     # Up to 50 µs of Python before a call belong to it.
@@ -63,22 +64,24 @@ def test_a_graph_is_launched_after_each_wait() -> None:
         t = 120.0 * k
         trace.step(t, t + 120)
         trace.launch((t + 20, t + 25), (t + 27, t + 37))
-        trace.call("cudaDeviceSynchronize", t + 30, t + 40)  # Returns 3 µs after the kernel.
+        trace.call("cudaDeviceSynchronize", t + 30, t + 40)  # The call returns 3 µs after the kernel ends.
         trace.launch((t + 80, t + 85), (t + 87, t + 97))
         trace.launch((t + 110, t + 115), (t + 117, t + 127))
     problem = problem_of(trace)
-    # One graph: the host's 25 between the steps and a launch of 10. The 30.2 of the kernels overlap with them.
+    # With one graph, the host needs 25 µs between the steps and a launch of 10 µs. The kernels' 30.2 µs overlap with this time.
     assert step_us(problem, AsGraph())[0] == pytest.approx(35)
-    # Two: 25 and a launch of 10, 2 to a kernel of 10, 3 to the host's return, its 40 between two graphs, and another launch of 10.
+    # With two graphs, a step takes 25 µs, a launch of 10, 2 until a kernel of 10 starts, 3 until the host returns, its 40
+    # between the graphs, and another launch of 10 µs.
     assert step_us(problem, AsGraph(waits_stay=True))[0] == pytest.approx(100)
 
 
 def test_removed_wait_costs_neither_wait_nor_gap() -> None:
-    # A step: launch 5, gap 5, the wait for a kernel of 60, gap 30. Without the wait the host needs 5 + 30, so the kernel's 60 determine the step.
+    # A step has a launch of 5 µs, a gap of 5, the wait for a kernel of 60, and a gap of 30. Without the wait the host needs 5
+    # + 30 µs, so the kernel's 60 µs determine the step.
     problem = problem_of(sync_every_step())
     assert step_us(problem, WithoutCalls(SECOND)) == [60, 60]
     assert step_us(problem, WithoutWaits(SECOND)) == [60, 60]
-    # Only the first wait gone: the second step's kernel follows at once, the others wait as before.
+    # If only the first wait is removed, the second step's kernel follows at once. The others wait as before.
     assert step_us(problem, WithoutWaits((1,))) == [60, 100]
 
 
@@ -117,7 +120,8 @@ def test_a_removed_kernel_removes_only_its_own_launch() -> None:
         t = 1000.0 * step
         trace.step(t, t + 1000)
         trace.launch((t + 5, t + 10), (t + 12, t + 20))
-        trace.op("aten::add", t + 930, t + 960)  # 920 of Python, in which an environment makes a step, then an operator of 30
+        # 920 µs of Python, in which an environment makes a step, then an operator of 30 µs
+        trace.op("aten::add", t + 930, t + 960)
         trace.launch((t + 940, t + 945), (t + 947, t + 950))
     problem = problem_of(trace)
     assert step_us(problem) == [1000, 1000]
@@ -200,7 +204,8 @@ def test_the_faster_of_two_edits_of_a_kernel_counts() -> None:
 
 
 def test_an_operation_that_takes_over_other_work_is_shortened_by_the_same_factor() -> None:
-    problem = problem_of(launch_bound())  # Operation 0 takes 3 µs. It takes over the work of four, and runs in half the time.
+    # Operation 0 takes 3 µs. After the edit, it does the work of four operations in half the time.
+    problem = problem_of(launch_bound())
     joined, half = TimedOps((0,), (12_000,)), ScaledOps((0, 1), 0.5)
     for edits in ((joined, half), (half, joined)):
         assert apply(problem, edits).ops.dur[:3].tolist() == [6_000, 1_500, 3_000]
@@ -251,7 +256,7 @@ def test_removed_kernel_takes_some_host_time_with_it() -> None:
         t = 1000.0 * step
         trace.step(t, t + 1000)
         trace.launch((t + 5, t + 10), (t + 12, t + 20))
-        trace.op("aten::view", t + 900, t + 930)  # Begins after 890 µs of Python.
+        trace.op("aten::view", t + 900, t + 930)  # This call begins after 890 µs of Python.
         trace.op("aten::add", t + 930, t + 960)
         trace.launch((t + 940, t + 945), (t + 947, t + 950))
     # The operator's own 10 before the call and the call's 5; then 50 in all: the other operator's 30 and 20 of the Python.
@@ -264,14 +269,14 @@ def test_a_removed_cause_removes_only_its_own_waits() -> None:
         t = 150.0 * k
         trace.step(t, t + 150)
         trace.launch((t + 0, t + 5), (t + 7, t + 67))
-        trace.call("cudaFree", t + 10, t + 70)  # Waits for the kernel: 3 to return.
+        trace.call("cudaFree", t + 10, t + 70)  # This call waits for the kernel and returns 3 µs after its end.
         trace.launch((t + 75, t + 80), (t + 82, t + 112))
         trace.call("cudaStreamSynchronize", t + 85, t + 115)
     problem = problem_of(trace)
     assert step_us(problem) == [150, 150]
     # The second kernel follows the first at once: 7 + 60 + 30. The host returns 3 later, and 35 after that the next step begins: 135.
     assert step_us(problem, WithoutHostCause("allocator")) == [135, 135]
-    # This call is in the first step, which is in no span.
+    # This call is in the first step, which no span contains.
     assert step_us(problem, WithoutHostCause("allocator", calls=(1,))) == [150, 150]
     assert step_us(problem, WithoutHostCause("allocator", calls=(5,))) == [135, 150]
 

@@ -76,7 +76,7 @@ TWO_DEVICES = ((0, 7), (1, 7))
 def test_a_step_ends_with_its_devices_last_operation_and_never_before_the_step_before() -> None:
     nodes = [Node(gap=10)] * 4
     ops = [
-        Op(0, 100, step=3),  # Starts with its launch at 10: to 110.
+        Op(0, 100, step=3),  # This operation starts with its launch at 10 and ends at 110.
         Op(1, 500, step=3, stream=1),  # another device's
         Op(2, 1, step=-1),  # It belongs to no step and ends at 111, after the first on its stream.
         Op(3, 2, step=5),  # to 113
@@ -84,13 +84,13 @@ def test_a_step_ends_with_its_devices_last_operation_and_never_before_the_step_b
     problem = machine(nodes, ops, streams=TWO_DEVICES, steps=(3, 4, 5))
     run = replay(problem)
     assert run.op_end.tolist() == [110, 520, 111, 113]
-    assert step_ends(problem, run, 0).tolist() == [110, 110, 113]  # Step 4 has no work there.
+    assert step_ends(problem, run, 0).tolist() == [110, 110, 113]  # Step 4 has no work on this device.
     assert step_ends(problem, run, 1).tolist() == [520, 520, 520]
 
 
 def test_a_span_is_from_the_end_of_one_step_to_the_next_within_a_cycle() -> None:
     nodes = [Node(gap=10)] * 4
-    ops = [Op(n, 4, step=n) for n in range(4)]  # Ends at 14, 24, 34, 44.
+    ops = [Op(n, 4, step=n) for n in range(4)]  # The steps end at 14, 24, 34 and 44.
     problem = machine(nodes, ops, steps=(0, 1, 2, 3), new_cycle=(True, False, True, False))
     run = replay(problem)
     assert [ends.tolist() for ends in step_spans(problem, run, 0, np.array([0, 1, 2, 3], np.int32))] == [[14, 34], [24, 44]]
@@ -151,7 +151,7 @@ def test_collective_blocks_its_stream_until_its_end() -> None:
     ops = [Op(0, 10), Op(1, 10), Op(2, 10, stream=1), Op(2, 10)]
     problem = machine([Node(), Node(gap=5), Node(gap=5)], ops, streams=((0, 7), (0, 20)))
     running = stepwise(problem, {1: 42})
-    assert next(running) == (42, 10)  # Its stream is free at 10.
+    assert next(running) == (42, 10)  # The operation's stream is free at 10.
     try:
         running.send(70)
     except StopIteration as done:
@@ -161,11 +161,13 @@ def test_collective_blocks_its_stream_until_its_end() -> None:
 
 def test_median_latencies_are_those_of_a_streams_launched_operations() -> None:
     ops = [
-        Op(-1, 1, after_stream=900, after_launch=900),  # Launched before the step, so neither counted nor changed.
+        # This operation was launched before the step, so it is neither counted nor changed.
+        Op(-1, 1, after_stream=900, after_launch=900),
         Op(0, 1, after_stream=NEVER, after_launch=10),  # The first launched operation waits for nothing on its stream.
         Op(1, 1, after_stream=2, after_launch=20, dep=0, after_dep=50),
         Op(2, 1, after_stream=4, after_launch=60, dep=1, after_dep=70),
-        Op(3, 1, after_stream=12, after_launch=61, after_dep=999),  # Depends on nothing: its latency is not known.
+        # This operation depends on nothing, so its latency is not known.
+        Op(3, 1, after_stream=12, after_launch=61, after_dep=999),
         Op(4, 1, stream=1, after_stream=100, after_launch=100),
         Op(5, 1, stream=2, after_stream=300, after_launch=300),
     ]

@@ -53,7 +53,7 @@ def test_a_device_bound_run_ignores_the_host_until_the_kernels_shrink() -> None:
     assert step_times(problem, replay(problem), 0, problem.steps).tolist() == [101_000, 101_000]
     half = replace(problem, ops=replace(problem.ops, dur=problem.ops.dur // 2))
     assert step_times(half, replay(half), 0, problem.steps).tolist() == [51_000, 51_000]
-    # Kernels of 1 µs: now the host, one launch every 10 µs, is the slower.
+    # With kernels of 1 µs, the host is slower: it makes one launch every 10 µs.
     tiny = replace(problem, ops=replace(problem.ops, dur=problem.ops.dur // 100))
     assert step_times(tiny, replay(tiny), 0, problem.steps).tolist() == [10_000, 10_000]
 
@@ -104,7 +104,7 @@ def test_an_operation_without_launch_that_opens_its_stream_stays_in_place() -> N
         t = 100.0 * k
         trace.step(t, t + 100)
         trace.launch((t, t + 5), (t + 7, t + 20))
-        trace.kernel(t + 30, t + 40, stream=20)  # Its launch was lost, and nothing runs before it on its stream.
+        trace.kernel(t + 30, t + 40, stream=20)  # The operation's launch was lost, and nothing runs before it on its stream.
         trace.launch((t + 50, t + 55), (t + 57, t + 60), stream=20)
     assert_reproduces(problem_of(trace))
 
@@ -140,7 +140,7 @@ def test_a_queue_with_other_work_blocks_earlier() -> None:
         trace.launch((start, end), (5 + 100.0 * k, 105 + 100.0 * k))
     problem = problem_of(trace)
     assert problem.host.queue_depth[depth:].tolist() == [depth - 29] * 10  # Launch 900 returns when kernel 29 starts.
-    assert problem.host.own.max() == 2_000  # No blocked launch is host work.
+    assert problem.host.own.max() == 2_000  # The time of a blocked launch does not count as host work.
     assert replay(problem).host_end[-1] == 3_809_000
     quarter = replace(problem, ops=replace(problem.ops, dur=problem.ops.dur // 4))
     assert replay(quarter).host_end[-1] < 3_000_000
@@ -165,7 +165,7 @@ def test_waits_for_dropped_operations_move_to_earlier_ones() -> None:
     drop = np.array([False, True, False])
     left = without_ops(problem, drop)
     assert left.host.wait_op.tolist() == [0, 0, 1]  # The second wait now waits for the first step's kernel.
-    # a sync of 60 µs: own 5, waiting 55; the second finds all done
+    # A sync of 60 µs has 5 µs of its own and 55 µs of waiting. At the second sync, all work is done.
     assert replay(left).waited.tolist() == [0, 55_000, 0, 0, 0, 55_000]
 
 

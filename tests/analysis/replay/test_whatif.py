@@ -52,8 +52,8 @@ def test_a_step_launched_earlier_is_not_shorter_than_its_gpu_work(edit: Edit) ->
         # In a step of 100 µs, two kernels of 3 µs end 5 µs after their launches and wait only for these. The GPU works 6 µs and
         # needs at least 0.1 µs to start each kernel.
         ("user", 100, FasterHost(0.0), 6.2),
-        ("user", 50, FasterHost(0.0), 6.2),  # Half of the replay's step: half of its waits and all of its work.
-        ("user", 200, FasterHost(0.0), 6.2),  # The 100 µs beyond the replay are waits, too.
+        ("user", 50, FasterHost(0.0), 6.2),  # The run's step is half of the replay's: half of its waits and all of its work.
+        ("user", 200, FasterHost(0.0), 6.2),  # The run's step is 100 µs longer than the replay's. These 100 µs are waits too.
         (
             "user",
             147,
@@ -63,7 +63,7 @@ def test_a_step_launched_earlier_is_not_shorter_than_its_gpu_work(edit: Edit) ->
         ("user", 6, FasterHost(0.0), 6),
         ("user", 3, FasterHost(0.0), 3),  # The step is shorter than the recorded GPU work, so it is all work.
         ("user", 50, WithoutCalls(SECOND), 40),  # 80 of 100
-        ("telemetry", 90, FasterHost(0.0), 6.2),  # 90 − 94 µs is negative.
+        ("telemetry", 90, FasterHost(0.0), 6.2),  # 90 − 94 µs would be negative.
         ("telemetry", 150, FasterHost(0.0), 56),
         ("telemetry", 150, WithoutCalls(SECOND), 130),  # 20 of the profiled 100 µs are removed.
         ("telemetry", 150, WithoutCalls(SECOND, slower_in_run=True), 80),  # The 50 µs beyond the replay are removed, too.
@@ -108,7 +108,8 @@ def test_a_hidden_host_may_limit_the_step_of_a_faster_gpu() -> None:
 
 
 def test_a_run_slightly_shorter_than_its_replay_is_still_gpu_bound() -> None:
-    # 99.5 of 100 µs do not show a host that is four times as fast. If the GPU takes 30 instead of 100 µs, the host's 50 to 80 µs remain.
+    # A run of 99.5 µs with a replay of 100 µs does not show a host that is four times as fast. If the GPU takes 30 instead of
+    # 100 µs, the host's 50 to 80 µs remain.
     step, fast = best_step_time(0.0995, "user"), [ScaledOps((0, 1, 2, 3), 0.3, 0.3, 0.3)]
     assert queueing_ahead().predict_ms(step, fast) == pytest.approx(0.050, rel=0.02)
     between = queueing_ahead().predict_range_ms(step, fast)

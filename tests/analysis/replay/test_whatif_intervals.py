@@ -42,12 +42,13 @@ def test_uncertainty_of_another_run_grows_with_gpu_waits() -> None:
     )  # The GPU waits 20 of 50 µs.
     assert another(step, fast, (0.050, 0.095)) == pytest.approx(
         (0.050 * (1 - TWO_HOSTS), 0.098)
-    )  # Below 0.98 of the current step.
+    )  # The high end is below 0.98 of the current step.
     assert another(step, fast, (0.050, 0.110)) == pytest.approx(
         (0.050 * (1 - TWO_HOSTS), 0.110 * 1.03)
     )  # Two runs differ by 3 % anyway.
     assert another(step, [], (0.105, 0.110)) == pytest.approx((0.105 * 0.97, 0.110 * 1.03))  # The GPU does not wait.
-    assert another(step, [], none)[0] == pytest.approx(0.96 * 0.100)  # The floor is its work, in a run with faster kernels.
+    # The lower limit is the GPU's work, in a run with faster kernels.
+    assert another(step, [], none)[0] == pytest.approx(0.96 * 0.100)
 
 
 @pytest.mark.parametrize(

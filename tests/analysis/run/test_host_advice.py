@@ -32,7 +32,7 @@ def result(tmp_path: Path) -> RunResult:
 
 
 def test_waits_outside_the_profiled_steps_come_from_the_marks(tmp_path: Path) -> None:
-    """Waits for epochs' first batches, which no profiled step shows, are no part of the profiled causes.
+    """Waits for epochs' first batches, which no profiled step shows, are not part of the profiled causes.
 
     A profiled step waits 0.6 ms, computes 0.3 and does 0.1 of other work. In the run, 40 epochs of ten steps wait 2 ms in nine
     and 22 ms in the first, of which 20 are for the start: 4 ms of the mean step of 12, and 8 ms of work: 6 and 2.
@@ -120,7 +120,7 @@ def test_workers_that_may_cost_the_gain_are_advised_without_a_prediction(tmp_pat
 def test_limiting_workers_and_sufficient_ones_are_named(tmp_path: Path) -> None:
     """Workers that limit the step are named, and so are those that are fast enough.
 
-    Two workers give 2,000 samples/s. A step of 8 ms needs just these, one of 20 ms needs 800.
+    Two workers load 2,000 samples/s. A step of 8 ms needs exactly 2,000 samples/s, and a step of 20 ms needs 800.
     """
     data = DataFolder(tmp_path / "data").create()
     limited = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 8.0), **WAITS, loader_workers=2)
@@ -177,7 +177,7 @@ def test_no_advice_for_more_workers_than_cores(tmp_path: Path) -> None:
 
 
 def test_no_advice_for_more_workers_on_a_full_cpu(tmp_path: Path) -> None:
-    """300 of 1000 µs wait for 5 workers, and 600 are operators, on 2 cores."""
+    """In 300 of 1000 µs, the loop waits for 5 workers; in 600 µs it runs operators. There are 2 cores."""
     trace = ChromeTrace()
     for k in range(5):
         at = 1000 * k

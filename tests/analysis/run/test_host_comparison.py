@@ -28,7 +28,8 @@ def test_runs_without_gpu_work_are_compared_by_their_marks(tmp_path: Path) -> No
     reported = json.loads(CliRunner().invoke(cli, asked).stdout)
     best = reported["best_step_time_ms"]
     assert (best["verdict"], best["confidence"], best["source"]) == ("faster", "medium", {"a": "marks", "b": "marks"})
-    assert best["change_ms"] == pytest.approx(-0.4)  # A host's drift does not halve a step; another load on it may.
+    # Drift of a host's speed does not halve a step; other load on the host may.
+    assert best["change_ms"] == pytest.approx(-0.4)
 
 
 def compared(data: DataFolder, a: RunResult, b: RunResult) -> Comparison:
@@ -79,7 +80,7 @@ def test_five_profiled_host_steps_per_side_give_a_verdict(tmp_path: Path) -> Non
         slow.step(k, 2000 * k, 2000 * k + 2000)
         slow.op("aten::mm", 2000 * k + 10, 2000 * k + 1990)
     pair = compared(data, analysed(data, slow.write(tmp_path / "a.json")), analysed(data, loop(6).write(tmp_path / "b.json")))
-    # Twice as long: the profiler alone can cause this, and so can the difference between two runs on such a host.
+    # The step is twice as long. The profiler alone can cause this, and so can the difference between two runs on such a host.
     assert (pair.verdict.word, pair.verdict.confidence) == ("faster", "low")
     assert "≈\u00a02.00\u00a0ms → ≈\u00a01.00\u00a0ms" in words.headline(pair)
 

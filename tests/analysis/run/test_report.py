@@ -112,7 +112,7 @@ def test_a_folder_a_file_and_a_run_id_give_the_same_numbers(tmp_path):
         for what in (str(plain), str(source), run_id)
     ]
     assert reports[0] == reports[1] == reports[2]
-    zipped = tmp_path / "same.json"  # A gzip that does not say so in its name.
+    zipped = tmp_path / "same.json"  # A gzip file whose name does not end in .gz.
     zipped.write_bytes(gzip.compress(plain.read_bytes()))
     again = json.loads(runner.invoke(cli, ["report", str(zipped), "--format", "json"]).stdout)
     assert again["run"]["id"] == run_id

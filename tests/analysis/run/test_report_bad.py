@@ -138,7 +138,7 @@ def test_a_truncated_recording_is_read_and_reported_as_truncated(report, share, 
 
 
 def assert_sound(found: dict[str, Any]) -> None:
-    """Check what holds for every report.
+    """Check the conditions that every report must meet.
 
     Parts sum to the window, and every figure is finite or says why it is missing.
     """
@@ -185,7 +185,7 @@ def test_odd_traces_are_refused_or_have_reports_whose_parts_sum(report, content)
 def test_walking_a_chain_of_operators_takes_linear_time():
     """A damaged trace may nest every operator in the one before.
 
-    Climbing from each of them took minutes.
+    Following the parents of each operator would take minutes.
     """
     count = 200_000
     parent = np.arange(count) - 1

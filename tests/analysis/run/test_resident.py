@@ -23,7 +23,7 @@ Row = tuple[str, int, int, int]  # Kind, name, start, duration.
 def resident(
     rows: list[Row], *, device: int = 0, step: int | None = 1, call: int | None = 8, graph: int | None = None
 ) -> tuple[int, ...]:
-    """Return what ``RESIDENT`` tells of GPU 0: ``rows`` ran on ``device`` while GPU 1 worked."""
+    """Return the result of ``RESIDENT`` for GPU 0, while ``rows`` run on ``device`` and GPU 1 works."""
     with duckdb.connect() as con:
         con.execute(TABLES)
         con.execute("INSERT INTO gpu_ops VALUES ('kernel', 1, 1, 0, 1000, 8, NULL); INSERT INTO gpu_op_steps VALUES (1)")

@@ -87,7 +87,7 @@ def test_waits_for_first_batches_of_epochs_are_not_host_causes() -> None:
 def test_lost_time_does_not_grow_if_the_profiled_steps_do_not_represent_the_run() -> None:
     """30 ms of work and 19.2 lost make the 49.2 ms of the headline.
 
-    So 80.8 of 130 ms are in no profiled step, not 59.
+    So 80.8 of 130 ms are in no profiled step. (59 ms would be wrong.)
     """
     step = replace(best(130.0), represented=False)
     rows = at_best(ledger(), step)

@@ -94,7 +94,7 @@ def test_unknown_tensor_core_use_is_not_reported_as_none() -> None:
 
 
 def test_without_steps_start_and_end_of_the_recording_count(tmp_path: Path) -> None:
-    # 100 µs of kernels without a gap in a capture of 1,000 µs: its window is completely busy, the recording to a tenth.
+    # A capture of 1,000 µs has 100 µs of kernels without a gap. Its window is 100 % busy, the recording 10 %.
     trace = ChromeTrace()
     trace.op("aten::empty", 0, 5)
     for i in range(10):

@@ -122,7 +122,7 @@ def test_an_unknown_recording_is_reported(folder: DataFolder) -> None:
 def test_a_value_of_any_type_is_shown(folder: DataFolder, trace: str, value: str) -> None:
     """Some types' Python values need a module that is not installed.
 
-    The engine then answered with a traceback and its paths.
+    The answer must not be the engine's traceback, which contains paths.
     """
     shown = run_query(folder, trace, f"SELECT {value} AS v").rows["v"][0]
     assert shown and "Traceback" not in str(shown)

@@ -72,9 +72,9 @@ def test_kernels_of_several_streams_may_meet_more_often_in_the_run() -> None:
 
 
 def test_interval_is_narrow_without_waits_or_with_long_sampling() -> None:
-    """The scatter is measured.
+    """The variation of the samples is measured.
 
-    Other host work matters only for the time in which the GPU waits, and less the longer the sampling lasts.
+    A change of the host's speed affects only the time in which the GPU waits. It matters less if sampling lasts longer.
     """
     full, half = (evidence_of(replace(MLP, dispatched=50), sampled(util_pct=mean(value))).width for value in (100.0, 50.0))
     assert full is not None and half is not None and full < 1.115 < half < 1.2
@@ -113,7 +113,7 @@ def test_interval_includes_both_signals_if_they_differ() -> None:
 
 
 def test_pageable_copies_by_utilization_alone_leave_both_ends_open() -> None:
-    """NVML counts part of them. Whatever part it is, the step lies in the interval."""
+    """NVML counts a part of them. The interval contains the step for every possible part."""
     work = StepWork(kernel_ns=20e6, dispatched=300, copies_ns=15e6, pageable_ns=15e6, dispatch=H200)
     for counted in (0.0, 0.5, 1.0):
         step = 54.6

@@ -33,7 +33,7 @@ def test_full_cores_count_only_allowed_cores(cores: dict[str, float], limit: str
         (
             {"cpu_pct": 99.0, "cores": 2.0, "run_queue": 2.0, "cpu_pressure_pct": 1.0},
             None,
-        ),  # The training's own threads fill both.
+        ),  # The training's own threads use both cores completely.
         ({"cpu_pct": 50.0, "cores": 2.0, "run_queue": 5.1, "cpu_pressure_pct": 40.0}, None),
         ({"run_queue": 9.0}, None),
     ],

@@ -20,7 +20,10 @@ from sawtooth.ingest.schema import DataFolder
 
 START_NS, SAMPLES = 1_790_000_000_000_000_000, 120
 FREE = Dispatch(0.0, 0.0, 0.0, "none, so that sums stay simple")
-LIGHT, HEAVY = StepWork(10e6, 0, dispatch=FREE), StepWork(16e6, 0, dispatch=FREE)  # 10 and 16 ms of a step's own work
+LIGHT, HEAVY = (
+    StepWork(10e6, 0, dispatch=FREE),
+    StepWork(16e6, 0, dispatch=FREE),
+)  # The ranks' own work in a step is 10 and 16 ms.
 Law = Callable[..., StepTimeEvidence | None]
 
 
@@ -124,14 +127,14 @@ def test_waits_in_turn_count_as_busy(law: Law) -> None:
 
 
 def test_a_rank_that_is_never_idle_does_not_wait_in_turn(law: Law) -> None:
-    """As profiled, the ranks wait 4 ms by turns.
+    """Under the profiler, the ranks wait 4 ms in turn.
 
-    In the run the light one's GPU is always busy: it waits, and the heavy one never does.
+    In the run, the light rank's GPU is always busy, because this rank waits. The heavy rank never waits.
     """
     found = law((np.full(SAMPLES, 100.0), np.full(SAMPLES, 80.0)), in_turn_ns=4e6)
     assert found is not None and found.high_ms is not None
     assert found.ms == pytest.approx(20.0)
-    assert found.high_ms > 25.0  # The replay disagrees, and may be right.
+    assert found.high_ms > 25.0  # The replay gives another step time, which may be right.
     assert "waiting" not in found.notes[0]
 
 

@@ -154,7 +154,7 @@ def test_queue_filling_after_an_evaluation_is_left_out() -> None:
 
 
 def every_fifteenth(*ms: float) -> list[Mark]:
-    """Return marks of steps of 30 ms, with an evaluation in each fifteenth step that takes so long."""
+    """Return marks of steps of 30 ms, with an evaluation of the given length in each fifteenth step."""
     gaps = [gap for pause in ms for gap in [*[30.0] * 14, 30.0 + pause]]
     return [mark._replace(phase="eval") if mark.step and not mark.step % 15 else mark for mark in marks(*gaps)]
 

@@ -44,7 +44,7 @@ def test_loop_that_waits_periodically_counts_whole_bursts() -> None:
     evidence = by_marks(marks(*before, *[50.0] * 6, *after, profiled=range(len(before) + 1, len(before) + 7)))
     assert evidence is not None and evidence.ms == pytest.approx(47.3, rel=1e-3)
     assert evidence.width is not None and evidence.width < 1.03
-    # The note does not call 2 ms the median, which would mislead.
+    # The note does not give the median of 2 ms, which would be misleading.
     assert "half of them took at most 2 ms; a few long ones take most of the remaining time" in evidence.notes[0]
     unfinished = by_marks(marks(*[2.0] * 30, *burst * 12, *[2.0] * 60))
     assert unfinished is not None and unfinished.ms == pytest.approx(47.3, rel=1e-3)
@@ -156,7 +156,7 @@ def test_slow_first_phase_with_a_gpu_is_reported() -> None:
 
 
 def test_slower_loop_after_the_profiled_one_is_reported() -> None:
-    """Marks cannot distinguish it from a busy host, so both loops count, and a note says so."""
+    """Marks cannot distinguish a second loop from a busy host, so both loops count, and a note says so."""
     gaps = [*[20.0] * 100, *[90.0] * 6, *[20.0] * 100, *[60.0] * 100]
     both = by_marks(marks(*gaps, profiled=range(101, 107)), cpu_only=True)
     assert both is not None and both.ms == pytest.approx(33.5, rel=0.05)
@@ -178,4 +178,6 @@ def test_interval_of_noisy_steps_contains_the_true_mean(seed: int) -> None:
         evidence = by_marks(marks(*rng.lognormal(np.log(20), 0.2, 100)))
         assert evidence is not None
         contained += evidence.contains(20 * np.exp(0.02))
-    assert contained >= 30  # 36 of 40 are expected at 90 %; 30 is three standard deviations below.
+    assert (
+        contained >= 30
+    )  # At 90 %, 36 of 40 intervals are expected to contain the step. 30 are three standard deviations fewer.

@@ -57,7 +57,7 @@ def starved() -> RunResult:
 
 
 def test_the_mean_power_is_that_of_the_energy_counter(starved: RunResult) -> None:
-    """The Telemetry page showed 227 W, the mean of the samples, and the audit 226 W for the same time."""
+    """The Telemetry page and the audit show one mean power. The mean of the samples would be 227 W instead of 226 W."""
     sampled = starved.lead.telemetry if starved.lead is not None else None
     assert sampled is not None and sampled.counted_power_w is not None
     assert sampled.means["power_w"] == sampled.counted_power_w
@@ -193,7 +193,7 @@ def test_sm_activity_gives_the_period_and_utilization_the_share_at_work(tmp_path
 
 def test_utilization_shows_work_on_few_sms(tmp_path: Path) -> None:
     times, pulses = pulse_train(np.random.default_rng(0), period_s=1.0, duty=0.3, samples=300)
-    rows = [{"gpm_sm": 0.02 * p, "gpu_util": p} for p in pulses]  # At most 2 % is no visible depth.
+    rows = [{"gpm_sm": 0.02 * p, "gpu_util": p} for p in pulses]  # A depth of at most 2 % is not visible.
     (found,) = summary(write_plain(tmp_path / "n.jsonl", times, rows), tmp_path)
     assert found.signal_column == "util_pct"
     assert found.sawtooth.period_s == pytest.approx(1.0, rel=0.03)

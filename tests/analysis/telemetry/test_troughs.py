@@ -46,9 +46,9 @@ def test_causes_never_exceed_the_troughs(gaps: list[tuple[int, int]], edges: lis
         (251.0, None, (2, False)),  # 1.99 steps
         (333.0, None, (None, False)),  # 1.50
         (None, 100.0, (2, True)),  # 0.5 s × 40 % = 200 ms of work
-        (None, 88.0, (2, True)),  # 2.27: activity counts moments as more
+        (None, 88.0, (2, True)),  # 2.27: short activity counts as longer than it is.
         (None, 60.0, (3, True)),  # 3.33
-        (None, 40.0, (None, True)),  # 5: above three, the work does not distinguish neighbours
+        (None, 40.0, (None, True)),  # 5: above three steps, the work does not distinguish neighbouring numbers.
         (None, None, (None, False)),
     ],
 )

@@ -53,7 +53,7 @@ def test_an_old_address_opens_its_screen_with_all_parameters(client: TestClient,
     assert {key: new.get(key) for key in asked} == asked
 
 
-# Old addresses of tables that are now groupings of Work: those of version 0.9, and later ones as views of Work.
+# Old addresses of tables that are now groupings of Work. Version 0.9 had a screen for each; later versions had views of Work.
 GROUPED = [
     (
         f"/kernels?{RUN}&device=1&kernels_by=Category&kernel=a%26b&columns=true",
@@ -77,7 +77,7 @@ def test_an_old_address_of_a_table_opens_work_with_its_grouping(client: TestClie
 
 @pytest.mark.parametrize("old", [f"/?view=Cards&{RUN}", f"/runs?view=Cards&{RUN}"])
 def test_the_layout_of_the_list_of_runs_has_its_own_parameter(client: TestClient, old: str) -> None:
-    """``view`` is Live's: a control of that name would remove it from Live's address."""
+    """The Live screen uses the parameter ``view``. A control with this name would remove it from Live's address."""
     answer = client.get(old)
     assert (answer.url.path, parse_qs(answer.url.query.decode())) == ("/runs", {"show": ["Cards"], "run": [RUN[4:]]})
 

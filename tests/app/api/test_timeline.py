@@ -112,7 +112,7 @@ def test_details_and_sums_belong_to_the_run(client: TestClient, run: Manifest) -
 
 
 def test_a_finding_marks_its_events_and_owns_only_time_lost_there(client: TestClient, app_data: DataFolder) -> None:
-    """Python on the host is lost in a hundred places, and garbage collection in two of them."""
+    """Python on the host costs time in a hundred places; garbage collection causes two of them."""
     run = prepared(app_data, RECORDINGS / "collected_garbage" / "trace.json.gz")
     recording = run.traces[0].id
     ask = f"/api/v1/runs/{run.id}/timeline/{{}}?recording={recording}&device=0&"
@@ -130,7 +130,7 @@ def test_a_finding_marks_its_events_and_owns_only_time_lost_there(client: TestCl
     for (start, _), ours in ((gaps[0], True), (beside, False)):
         text = client.get(ask.format("slice") + f"source=gaps&id={start - origin}").json()
         assert (text["finding"] is not None and text["finding"]["rule"] == "garbage-collection") == ours
-        assert (text["to_do"] is None) == (text["finding"] is not None), "a finding knows better than its cause"
+        assert (text["to_do"] is None) == (text["finding"] is not None), "the finding's explanation replaces that of its cause"
 
 
 def test_a_copy_includes_the_host_work_for_it(client: TestClient, app_data: DataFolder) -> None:

@@ -25,7 +25,7 @@ def test_a_name_does_not_cover_the_dot_of_another_run() -> None:
 def test_a_name_without_room_is_shown_only_on_hover() -> None:
     around = [(f"run {at}", 0.5 + 0.01 * (at % 5), 0.2 + 0.01 * (at // 5)) for at in range(25)]
     drawn = names(*around, ("works", 0.9, 0.4))
-    assert drawn[12][0] == "" and drawn[-1][0] == "works"  # The dot in the middle has others on all sides.
+    assert drawn[12][0] == "" and drawn[-1][0] == "works"  # The dot in the middle has other dots on all sides.
 
 
 def test_a_long_name_at_the_left_end_is_drawn_to_the_right() -> None:

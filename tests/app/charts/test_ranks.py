@@ -14,7 +14,7 @@ def test_ranks_have_numbers_and_unknown_ranks_have_positions() -> None:
     devices = pd.DataFrame({"rank": [None, None], "device": [0, 1]})
     assert labels_of(devices) == ["device 0", "device 1"]
     alike = pd.DataFrame({"rank": [None] * 3, "device": [0] * 3})
-    assert labels_of(alike) == ["trace 0", "trace 1", "trace 2"]  # Four bars on one row before.
+    assert labels_of(alike) == ["trace 0", "trace 1", "trace 2"]  # Without distinct labels, four bars would be on one row.
 
 
 def test_title_and_bars_use_the_same_name() -> None:

@@ -30,7 +30,7 @@ def traces(tmp_path):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """Return the names of both runs in a data folder, so that each test need not read them in anew."""
+    """Return the names of both runs in a data folder that the tests share."""
     folder = tmp_path_factory.mktemp("stored")
     slow = matmul_loop(steps=6).write(folder / "before.json")
     fast = matmul_loop(steps=6, step_us=800, matmul_us=400).write(folder / "after.json")
@@ -121,7 +121,9 @@ def test_markdown_has_the_marker_and_html_loads_nothing(stored, tmp_path):
     assert run(a, b, "--data", data, "--format", "html", "--output", str(output)).exit_code == 0
     page = output.read_text(encoding="utf-8")
     assert "default-src 'none'" in page
-    assert page.count('class="st-move"') >= 3 and page.count('class="st-prow') >= 4  # The waterfall, both steps, their dots.
+    assert (
+        page.count('class="st-move"') >= 3 and page.count('class="st-prow') >= 4
+    )  # The pictures are the waterfall, both steps, and the dots of their steps.
     assert not re.search(r"<(script|link|img|iframe)", page)
     assert len(page) < 1_000_000
 

@@ -199,7 +199,7 @@ def test_one_comment_is_replaced_and_a_refused_one_is_not_an_error(github: _GitH
     job = Job.of_environment()
     assert job is not None and job.pull_request == 7
     assert job.comment("<!-- mine -->", "<!-- mine --> first") and job.comment("<!-- mine -->", "<!-- mine --> second")
-    assert github.calls == ["POST", "PATCH"]  # The comment was found after 130 others.
+    assert github.calls == ["POST", "PATCH"]  # The comment is found, although 130 other comments come first.
     assert [item["body"] for item in github.comments if "mine" in item["body"]] == ["<!-- mine --> second"]
     github.allowed = False
     assert job.comment("<!-- mine -->", "<!-- mine --> third") is False

@@ -85,10 +85,9 @@ def test_the_first_pair_is_the_slow_run_and_its_fix(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("own_first", [True, False])
 def test_ingesting_an_example_makes_an_own_run(tmp_path: Path, own_first: bool) -> None:
-    """A user who uploads the trace of an example has an own run.
+    """An example becomes the user's own run when the user uploads its trace.
 
-    The same trace is one run. Examples leave the list when there are own runs, so a run that counted as an example
-    would disappear.
+    The same trace is one run. Own runs hide the examples, so the run would disappear if it still counted as an example.
     """
     trace = matmul_loop().write(tmp_path / "trace.json")
     data = DataFolder(tmp_path / "data").create()

@@ -1,6 +1,6 @@
 """Tests of the diagnosis of a running session: it is made like that of a finished recording.
 
-It comes in time, does not flicker, and has gaps where nothing was sampled.
+A diagnosis comes in time and does not flicker. Time without samples counts as a gap.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def test_values_outside_the_table_are_reported() -> None:
 
 
 def test_the_largest_gain_is_the_time_above_the_minimum() -> None:
-    # 2.5 of the operator's 3 ms are above the minimum. 2 ms are this kernel's.
+    # 2.5 of the operator's 3 ms are above the minimum. This kernel takes 2 ms.
     assert most_to_gain_ms(work(2.0, 0.5, ms=3.0)) == pytest.approx(2.0)
     assert most_to_gain_ms(work(2.0, 1.5, ms=2.0)) == pytest.approx(0.5)
     assert most_to_gain_ms(work(2.0, 1.9)) == pytest.approx(0.1)  # A copy: the link allows 1.9 ms.

@@ -9,7 +9,9 @@ from sawtooth.app.page.panorama import _with_usual_work
     ("start", "marked"),
     [
         (0.1, 0.1),  # The GPU is busy there.
-        (0.5, 0.6),  # It idles from 0.2 to 0.6, while the profiler starts. The mean is 60 %. A span needs at least 48 %.
+        # The GPU is idle from 0.2 to 0.6, while the profiler starts. The mean utilization is 60 %, and a span needs
+        # at least 48 %.
+        (0.5, 0.6),
         (0.3, 0.1),  # The nearest span starts at 0.2, but it is idle. The next one starts at 0.1.
     ],
 )

@@ -23,5 +23,5 @@ def test_operations_and_waits_are_rows_of_two_lines(monkeypatch: pytest.MonkeyPa
     assert (wait.name, wait.value.replace("\u00a0", " "), wait.kind) == ("enumerate", "2.00 ms at 30.0 ms", "loader")
     placeless = waits.assign(operator=None, phase="forward")
     (wait,) = narrow.rows(placeless, {"data_wait": "loader"})
-    assert (wait.name, wait.kind) == ("loader", "forward")  # the cause is not said twice
+    assert (wait.name, wait.kind) == ("loader", "forward")  # The cause does not appear twice.
     assert len(narrow.rows(pd.concat([work] * 9), {})) == narrow.SHOWN

@@ -18,7 +18,7 @@ BAR = "st-prow"  # CSS class of a bar
 def test_used_and_free_memory() -> None:
     assert in_use(38 * GIB, 152 * GIB) == "At most 38.0\u00a0GiB of 152\u00a0GiB of GPU memory is in use: 75\u00a0% stays free."
     assert in_use(38 * GIB, None) == "At most 38.0\u00a0GiB of GPU memory is in use."
-    assert use_over_time(38.01 * GIB, 38.02 * GIB) is None  # the headline and the bar say it
+    assert use_over_time(38.01 * GIB, 38.02 * GIB) is None  # The headline and the bar state the share.
     assert use_over_time(GIB, 2 * GIB) == "The use lies between 1.00\u00a0GiB and 2.00\u00a0GiB"
 
 

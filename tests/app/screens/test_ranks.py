@@ -66,7 +66,8 @@ def test_a_rank_late_in_few_steps_is_reported_as_stalling(app_data: DataFolder, 
 
 
 def test_the_headline_agrees_with_a_map_that_shows_a_late_rank(app_data: DataFolder, tmp_path: Path) -> None:
-    # Hosts of one job differ by as much under the profiler. "No rank is a straggler" stood above the heat map of one.
+    # Hosts of one job differ by as much under the profiler. The title must not say "No rank is a straggler" above the heat
+    # map of a straggler.
     traces = job(2, 2, Planted(host_us={0: 1_000.0, 1: 1_300.0}))
     run = run_of(app_data, *(trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(traces)))
     text = words_of(opened("ranks", run))

@@ -30,7 +30,7 @@ def test_without_a_query_the_first_example_runs(loop: str) -> None:
     assert "tables of this run" in words_of(test)
     assert test.text_area(key="sql_text").value == EXAMPLES[0].sql
     assert "nvjet" in str(shown_rows(test)[0])
-    assert "sql" not in test.query_params  # Else Back would lead to this page again.
+    assert "sql" not in test.query_params  # Otherwise the browser's Back would lead to this page again.
 
 
 def asked(run: str, sql: str) -> AppTest:

@@ -29,7 +29,7 @@ def test_a_link_logs_in_one_browser_once(data) -> None:
     refused = other.get(f"/?launch={code}", headers=HTML)
     assert refused.status_code == 401
     assert "used already" in refused.text and "the page" not in refused.text
-    assert client.get(f"/?launch={code}").status_code == 303  # Its own browser can open it again.
+    assert client.get(f"/?launch={code}").status_code == 303  # The same browser can open the link again.
 
 
 def test_a_preview_does_not_use_a_link_up(data) -> None:
@@ -59,7 +59,7 @@ def test_the_form_logs_in_and_opens_the_requested_page(data) -> None:
     door = client.get("/compare?a=1&b=2", headers=HTML)
     assert door.status_code == 401
     assert 'name="next" value="/compare?a=1&amp;b=2"' in door.text
-    assert door.headers["referrer-policy"] == "same-origin"  # Otherwise its form has no origin.
+    assert door.headers["referrer-policy"] == "same-origin"  # Otherwise the page's form has no origin.
     answer = client.post(
         "/login", data={"token": TOKEN, "next": "/compare?a=1&b=2"}, headers={"origin": "http://localhost:8501"}
     )

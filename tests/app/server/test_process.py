@@ -97,7 +97,7 @@ def test_files_of_the_server_cannot_be_requested(server: Server) -> None:
 
 
 def _until(condition, seconds: float = 20) -> bool:
-    """Wait for another process, the only thing that a test here may wait for."""
+    """Wait for another process. Tests of this module wait for nothing else."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

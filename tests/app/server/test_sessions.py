@@ -167,7 +167,7 @@ def test_a_stolen_cookie_or_link_does_not_work_for_another_user(data, monkeypatc
     assert client_of(data).get(f"/?launch={code}").status_code == 401
     assert client_of(data).post("/login", data={"launch": code}).status_code == 401
     user[0] = 1000
-    assert follow(client, f"/?launch={code}").status_code == 303  # The attempt did not use it up.
+    assert follow(client, f"/?launch={code}").status_code == 303  # The attempt did not use the link up.
     assert client.get("/").text == "the page"
     for user[0] in (1001, None):
         assert client.get("/").status_code == 401

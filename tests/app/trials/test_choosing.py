@@ -64,7 +64,7 @@ def test_a_prediction_belongs_to_its_change() -> None:
     # The finding about products predicts bf16. TF32 has its own finding and prediction.
     both = chosen(GPU, found("fp32-products", 20.0), found("tf32-off", 40.0), numerics=True)
     assert {item.slug: item.predicted_ms for item in both} == {"bf16-autocast": 20.0, "tf32": 40.0}
-    # A finding that advises another collate function predicts nothing about workers.
+    # A finding with advice about the collate function does not predict the effect of workers.
     facts = UserFacts(loader_cores=4, loader_batch=16, loader_sample_ms=10.0, loader_sample_cpu_ms=10.0, loader_workers=0)
     (workers,) = chosen({"loader": [LOADER]}, found("data-loader-starves-gpu", 60.0), facts=facts)
     assert workers.slug == loader.WORKERS and workers.predicted_ms is None and workers.values["workers"] >= 2

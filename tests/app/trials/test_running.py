@@ -94,7 +94,7 @@ def test_a_python_without_the_hook_is_reported_soon(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_a_run_starts_ends_the_run(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The signal comes when the process exists and its number is not yet known."""
+    """The signal comes after the process starts, but before its PID is known."""
     started: list[subprocess.Popen[bytes]] = []
     popen = subprocess.Popen
 
@@ -214,7 +214,7 @@ def test_only_ports_of_the_next_run_are_waited_for(tmp_path: Path, monkeypatch: 
 def test_closed_connections_to_servers_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system keeps a closed connection for a minute.
 
-    Only connections of ports outside the assigned range count.
+    Only connections to ports outside the range that the system assigns count.
     """
 
     def at(port: int, status: str) -> mock.Mock:

@@ -1,4 +1,4 @@
-"""Tests of the text of lost time: its cause's words, else its owner's."""
+"""Tests of the text of lost time: the words of its cause, or else of its owner."""
 
 from sawtooth.app.words.causes import loses_to, waits_for
 

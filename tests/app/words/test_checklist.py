@@ -39,7 +39,7 @@ def test_unknown_techniques_are_not_reported_as_fine():
 
 
 def test_the_headline_counts_the_rows_of_the_table():
-    """The headline counted techniques, so it said "1 change" above two rows."""
+    """The headline counts changes, not techniques: two rows are two changes."""
     at_most = Finding("a", "warning", "a", act("Do it."), "medium", ceiling_ms_per_step=17.6)
     gains = Finding("b", "warning", "b", act("Do that."), "high", predicted_step_ms=50.0, predicted_speedup=2.0)
     for findings, answer in (

@@ -1,6 +1,7 @@
 """Tests of the rows of lost time: they add up to the value in the sentence.
 
-All rows are of the run without the profiler, or all are as profiled. Only the profiled rows include the profiler's cost.
+Either all rows describe the run without the profiler, or all describe the profiled steps. Only the latter include the
+profiler's cost.
 """
 
 from __future__ import annotations

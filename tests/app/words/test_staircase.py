@@ -87,7 +87,7 @@ def test_gpu_work_removed_by_the_first_change_is_drawn_as_lost() -> None:
 
 
 def test_the_cause_states_the_avoided_compute_of_the_bar() -> None:
-    """A cause named 2.18 ms of work beside a bar of 1.63 ms, or the short waits instead of the work."""
+    """The cause names the work that the bar shows (1.63 ms, not 2.18 ms), and not the short waits."""
     result, stairs = stairs_of((40.0, 38.0, 42.0))
     waits = ("launch_bound", "python_host")
     ledger = [("other_compute", None, 90_000_000, 90.0), *(("idle", cause, 5_000_000, 5.0) for cause in waits)]
@@ -104,7 +104,7 @@ def test_the_cause_states_the_avoided_compute_of_the_bar() -> None:
 
 
 def test_a_number_without_a_bar_is_named_between_the_bars() -> None:
-    """The bars of a run had the numbers 1, 2 and 4, and nothing said what 3 was."""
+    """The bars of a run are numbered without gaps (not 1, 2 and 4)."""
     result, stairs = stairs_of((50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
     first, second = result.findings
     unpredicted = Finding("other", "info", "It waits", Action("Overlap", "the copies"), "medium", ceiling_ms_per_step=3.0)
@@ -138,7 +138,7 @@ def test_a_change_with_a_known_limit_is_a_bar_without_a_range_and_names_the_othe
 
 
 def test_waits_with_one_name_have_one_colour() -> None:
-    waits = (("idle", "python_host", 6.0), ("idle", "host_sync", 54.0))  # ms, with 40 ms of compute: a step of 100 ms
+    waits = (("idle", "python_host", 6.0), ("idle", "host_sync", 54.0))  # ms. With 40 ms of compute, a step takes 100 ms.
     computing = ("other_compute", None, 40.0)
     run = run_of(ledger=[(owner, cause, int(ms * 1e6), ms) for owner, cause, ms in (computing, *waits)])
     _, typical = stairs_of((40.0, 38.0, 50.0))

@@ -1,4 +1,4 @@
-"""Tests of where a step goes: works and waits sum to it, and a wait of a few steps is not each step's."""
+"""Tests of where a step's time goes: work and waits sum to the step, and a wait in a few steps is not attributed to each step."""
 
 from __future__ import annotations
 

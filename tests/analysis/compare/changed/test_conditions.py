@@ -100,7 +100,7 @@ def test_clocks_within_their_usual_spread_and_unknown_values_do_not_differ() -> 
         Condition("loader", "Loader", text, n, kind="in workers") for text, n in (("in workers", None), ("in 8 workers", 8))
     ]
     assert pairs(*workers) == [False]
-    # each is known on one side only
+    # Each condition is known on one side only.
     assert pairs(Condition("host", "Host", "x"), Condition("driver", "Driver", "1")) == [False, False]
     # B may not record any
     assert [pair.differs for pair in condition_pairs([Condition("variable A", "A", "1")], [])] == [False]

@@ -48,7 +48,8 @@ def test_one_fix_is_compared_with_its_finding_and_several_with_the_plan():
     needed = PlanStep("reads", 312.0, 312.0, 312.0, 312.0)  # This change has no gain of its own, so it has no prediction.
     assert compare(side(replace(a, plan=(needed, *steps))), side(measured)).prediction.predicted_ms == 140.0
     assert compare(side(measured), side(a)).prediction is None
-    # The first change of the plan is tested although a later finding was fixed too: 157 ms, where 120 to 140 were predicted.
+    # The first change of the plan is tested although a later finding was fixed too. The step takes 157 ms; 120 to 140 ms were
+    # predicted.
     late = (replace(steps[1], predicted_low_ms=120.0, predicted_high_ms=140.0), PlanStep("graph", 140.0, 20.0, 20.0, 20.0))
     missed = compare(side(replace(a, plan=late)), side(measured))
     assert missed.prediction.rules == ("loader",)
@@ -74,7 +75,7 @@ def test_advice_visible_in_the_setup_is_tested_despite_other_changes():
         setup_changes.tested_prediction(found)
         == "Predicted ≈\u00a06.50\u00a0ms (5.60 to 8.70\u00a0ms), measured 7.30\u00a0ms by the stopwatch."
     )
-    still = replace(b, findings=[promised("loader", 7.0)])  # B's report may still advise more of it
+    still = replace(b, findings=[promised("loader", 7.0)])  # B's report may still advise more of the change.
     assert compare(with_loader(a, "in the training process"), with_loader(still, "in worker processes")).prediction is not None
     late = run_of("c" * 16, best_ms=13.0, source="user")  # 13 ÷ 6.5: twice as long
     answer = setup_changes.tested_prediction(

@@ -55,7 +55,7 @@ def test_two_models_are_distinguished(pair):
 
 
 def test_padded_widths_are_still_one_model():
-    """No other pair of one model in the repository shares so few shapes."""
+    """This pair shares fewer shapes than any other pair of one model in the repository."""
     a, b = side("mlp_4093"), side("mlp_4096")
     assert OF_ONE_MODEL <= common_share(a.products, b.products) == Fraction(1, 3)
     assert not compare(a, b).other_model

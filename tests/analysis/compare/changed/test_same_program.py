@@ -25,7 +25,7 @@ CUPY = kernels(cupy_fill=30, cupy_copy=30, gemv2T_kernel=30, cub__Reduce=10)
 
 
 def test_the_share_refers_to_the_side_with_more_common_kernels():
-    # A spends 30 of 100 ns in kinds that B has too, B 30 of 60 ns.
+    # Kinds of kernels that both sides have take 30 of 100 ns in A and 30 of 60 ns in B.
     other = kernels(at__native__add=10, at__native__mul=20, ampere_gemm=20, at__native__mean=10)
     assert shared_kernels(TORCH, other) == shared_kernels(other, TORCH) == 0.5
     assert shared_kernels(TORCH, CUPY) == 0

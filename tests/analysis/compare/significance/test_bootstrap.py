@@ -82,7 +82,7 @@ def test_noise_floor_by_hand():
     assert noise_floor([halves[:19]]) == 0.0  # One too few.
     skewed = np.concatenate([np.full(9, 10.0), [100.0], np.full(10, 12.0)])  # Medians, not means.
     assert noise_floor([skewed]) == pytest.approx(0.2)
-    odd = np.concatenate([np.full(10, 10.0), [99.0], np.full(10, 12.0)])  # The middle step belongs to neither half.
+    odd = np.concatenate([np.full(10, 10.0), [99.0], np.full(10, 12.0)])  # The middle step is in neither half.
     assert noise_floor([odd]) == pytest.approx(0.2)
     assert noise_floor([series(10, 10, 16), series(11, 11, 12), series()]) == pytest.approx(0.1)  # among runs
     assert noise_floor([series(10, 11)]) == noise_floor([]) == 0.0

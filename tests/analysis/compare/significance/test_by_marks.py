@@ -71,7 +71,8 @@ def test_marked_steps_within_host_drift_give_only_a_direction() -> None:
 
 
 def test_equal_steps_of_a_drifting_host_do_not_prove_no_change() -> None:
-    # Each step time may be 15 % off at 90 %: 18 % at 95 %, and the ratio e^(√2 · ln 1.18), which is more than 20 %.
+    # The 90 % interval of each step time is ±15 %, so the 95 % interval is ±18 %. The ratio's is e^(√2 · ln 1.18), more than
+    # 20 %.
     assert verdict([drifting(10.0, "a")], [drifting(10.0, "b")]).answer == "cannot_tell"
     assert verdict([marked(10.0, name="a")], [marked(10.0, name="b")]).answer == "no_change"
 
@@ -95,7 +96,7 @@ def test_interval_of_the_change_is_that_of_the_ratio() -> None:
     # upwards √(ln² 1.02328 + ln² (1 − 0.01630 ÷ 0.7)) = 0.0329, so 1.4286 · e^0.0329; downwards √(ln² (1 − 0.02328) + ln² 1.02329) = 0.0329
     assert ratio_interval(a, b, (-0.32842, -0.27158)) == pytest.approx((1.3823, 1.4764), abs=2e-4)
     assert ratio_interval(b, a, (0.27158, 0.32842)) == pytest.approx((1 / 1.4764, 1 / 1.3823), abs=2e-4)
-    # it is unknown which side has the error
+    # It is not known which side has the error.
     assert ratio_interval(a, [MeasuredSteps((0.7,), 0.7, "profile", ("b",))], (-0.4, -0.2)) is None
     assert ratio_interval(a, b, (None, -0.2)) is None
     assert ratio_interval(a, b, (-2.0, 1.4)) is None  # B's step may be zero

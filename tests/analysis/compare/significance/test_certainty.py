@@ -21,7 +21,7 @@ FEW = Verdict("inconclusive", "low", "Too few steps.")
 APART = Verdict("faster", "low", "No step reaches the other's range.")
 NONE = Verdict("no_difference_shown", "medium", "The interval includes 0.", smallest_visible_share=0.3)
 
-# A takes 100 ms + the change, B 100 ms: shares are of 100 ms.
+# B takes 100 ms, and A takes 100 ms plus the change. Shares are shares of 100 ms.
 TABLE = [
     # steps, change, interval, floor, same_source → word, confidence
     (FEW, -100.0, (-110.0, -90.0), 0.10, True, "faster", "high"),  # The nearer end, 90 %, is at least 20 %.
@@ -31,8 +31,8 @@ TABLE = [
     (FEW, -8.0, (-12.0, -4.0), 0.0, True, "faster", "medium"),  # 4 % < 5 %
     (APART, -8.0, (-15.0, -1.0), 0.1, True, "faster", "low"),  # 8 % is below the floor of 10 %.
     (FEW, -8.0, (-20.0, -1.0), 0.1, True, "inconclusive", "low"),  # Only a change of 12 % would have been visible.
-    (FEW, -8.0, (-12.0, -4.0), 0.10, False, "no_difference_shown", "medium"),  # 8 % < 10 %, by which two sources differ
-    (APART, -30.0, (-70.0, 10.0), 0.10, True, "inconclusive", "low"),  # Two recordings of one source err independently.
+    (FEW, -8.0, (-12.0, -4.0), 0.10, False, "no_difference_shown", "medium"),  # 8 % is less than the 10 % by which two sources differ.
+    (APART, -30.0, (-70.0, 10.0), 0.10, True, "inconclusive", "low"),  # The errors of two recordings of one source are independent.
     (APART, -30.0, (-70.0, 10.0), 0.10, False, "inconclusive", "low"),
     (APART, -30.0, (-70.0, None), 0.0, True, "inconclusive", "low"),  # Nothing bounds it.
     (FEW, -1.0, (-5.0, 3.0), 0.0, True, "no_difference_shown", "high"),  # A change of 4 % would have been visible.
@@ -57,7 +57,7 @@ def of_marks(ms, *, host_bound):
     ],
 )
 def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_gpu, by_host):
-    """One command ran twice on a shared host: 125 and 173 ms, 125 and 113, 118 and 113 by stopwatch."""
+    """Pairs of step times of one command on a shared host, by stopwatch: 125 and 173 ms, 125 and 113 ms, 118 and 113 ms."""
     both = [verdict([of_marks(125.0, host_bound=host)], [of_marks(b_ms, host_bound=host)]) for host in (False, True)]
     assert [text.word for text in both] == ["slower", "slower"]
     assert [text.confidence for text in both] == [by_gpu, by_host]
@@ -70,7 +70,7 @@ def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_
     ("b_ms", "machine", "runs", "confidence"),
     [
         (200.0, "first", 1, "medium"),
-        (200.0, "other", 1, "low"),  # 60 % more: two machines with the same GPU differ by as much
+        (200.0, "other", 1, "low"),  # 60 % more. Two machines with the same GPU can differ by as much.
         (270.0, "other", 1, "medium"),  # 116 % more
         (400.0, "other", 1, "high"),  # 220 % more
         (200.0, "first", 4, "high"),
@@ -132,7 +132,8 @@ def test_stopwatch_against_telemetry_lowers_confidence():
     steps = 40
     a, b = step(120.0, 1.0, "user", steps), step(100.0, 1.0, "user", steps)
     assert verdict([a], [b]).confidence == "high"
-    # 20 % of change; ±1.7 ms by the intervals: 18.3 % is less than twice the 10 % by which two sources differ
+    # The change is 20 %, ±1.7 ms by the intervals. Its nearer end, 18.3 %, is less than twice the 10 % by which two sources
+    # differ.
     assert verdict([a], [step(100.0, 1.0, "marks", steps)]).confidence == "medium"
 
 
@@ -141,7 +142,9 @@ def test_profiled_steps_decide_if_they_differ_greatly():
         return MeasuredSteps((level, level * 1.02, level * 0.98, level), level, "profile", (str(level),))
 
     assert verdict([profiled(494.0)], [profiled(100.0)]).confidence == "high"  # 4.94 ×
-    assert verdict([profiled(130.0)], [profiled(100.0)]).confidence == "low"  # The profiler may cost as much.
+    assert (
+        verdict([profiled(130.0)], [profiled(100.0)]).confidence == "low"
+    )  # The profiler's cost may be as large as the difference.
 
 
 @pytest.mark.parametrize(

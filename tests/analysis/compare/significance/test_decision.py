@@ -88,7 +88,8 @@ def test_false_verdicts_are_rare_over_the_whole_grid(n, phi, sd):
 @pytest.mark.parametrize("n", [20, 50, 100])
 def test_steps_that_drift_like_a_random_walk_give_no_verdict(n):
     found = shares(400, n, 0.9, 0.05)
-    # 20 such steps do not distinguish a drift from a difference: 11 % here; a plain block bootstrap gives 35 %.
+    # 20 such steps do not distinguish a drift from a difference: 11 % of the verdicts are wrong. With a plain block
+    # bootstrap, 35 % are.
     assert found["faster"] + found["slower"] <= 0.13
 
 
@@ -207,7 +208,7 @@ def test_with_three_runs_per_side_runs_are_compared_instead_of_steps():
     found = verdict(runs(99, 100, 101), runs(105, 106, 107))
     assert found.ci95_ms == pytest.approx((3.733, 8.267), abs=0.001)
     assert found.word == "slower"
-    # Thousands of steps a run would not make 100 ± 3 against 103 ± 3 a difference.
+    # 100 ± 3 ms and 103 ± 3 ms do not show a difference, even with thousands of steps per run.
     assert verdict(runs(97, 100, 103), runs(100.5, 103, 106)).word == "no_difference_shown"
 
 
@@ -262,7 +263,7 @@ def test_no_step_is_shorter_than_its_gpu_work():
     ("faster_ms", "confidence", "beside_gpu"), [(45.0, "low", "medium"), (26.0, "medium", "high"), (20.0, "high", "high")]
 )
 def test_host_program_varies_with_other_load(faster_ms: float, confidence: str, beside_gpu: str) -> None:
-    """A host-bound difference is a verdict only if it exceeds what other load on the host causes.
+    """A difference between host-bound steps is a verdict only if it is larger than the effect of other load on the host.
 
     100 ms against 45 is 2.2 times; two recordings of one program differed as much. 100 to 26 is 3.8 times, and the near
     end of its interval is below 3. 100 to 20 is five times.

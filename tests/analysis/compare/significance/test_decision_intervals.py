@@ -103,7 +103,7 @@ def test_run_without_profiled_steps_has_no_scatter():
 
 
 def test_the_number_of_runs_that_a_change_needs_is_stated():
-    # 2 · ((1.96 + 0.84) · 0.1 ÷ 0.15)² = 6.97, and one more for the unknown spread.
+    # 2 · ((1.96 + 0.84) · 0.1 ÷ 0.15)² = 6.97 runs, and one more because the spread is estimated.
     assert (reasons.runs_needed(0.1, 0.15), reasons.runs_needed(0.1, 0.3), reasons.runs_needed(0.01, 0.05)) == (8, 3, 2)
     noisy = runs_with_step_times(90, 100, 110), runs_with_step_times(89.9, 99.9, 109.9)
     found = verdict(*noisy)

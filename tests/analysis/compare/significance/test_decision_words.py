@@ -84,7 +84,7 @@ def test_smallest_visible_change_is_reported():
     assert wild.smallest_visible_share == pytest.approx(20.2)
     assert "only changes by a factor of 21 or more" in wild.why
     assert "%" not in wild.why.removesuffix(words.OF_ESTIMATES)
-    # 150 - 100 + 105 - 90 = 65: less than a doubling stays a percentage without decimals.
+    # 150 - 100 + 105 - 90 = 65 %. A change of less than 100 % is a percentage without decimals.
     assert "reliably show only changes of 65 % or more" in verdict([run([90, 100, 100, 150])], [run([90, 105, 105, 120])]).why
 
 
@@ -173,7 +173,7 @@ def test_a_change_of_exactly_two_percent_counts():
 
 
 def test_smaller_change_counts_for_few_steps():
-    # Means 100 and 119.25, medians 100 and 109: 9 % is below the tenth.
+    # The means are 100 and 119.25, the medians 100 and 109. The medians differ by 9 %, which is below the limit of 10 %.
     assert verdict([run([100.0] * 4)], [run([109, 109, 109, 150])]).word == "inconclusive"
 
 

@@ -40,9 +40,9 @@ def side(best, low=None, high=None, *, profiled=None, kernels=None, source="esti
 CASES = {
     # A 95 to 105, B 38 to 42: between 2.3 and 2.8 times.
     "clear": (side(100, 95, 105), side(40, 38, 42), "faster"),
-    # Both intervals are closed, but one end of the ratio is more than three times the other.
+    # Both intervals are closed, but the ratio's high end is more than three times its low end.
     "clear but wide": (side(1000, 600, 1900), side(100, 60, 190), "faster_size_unknown"),
-    # The loader of B is hidden: nothing bounds its step. Both the best and the profiled steps are 4.9 times as short.
+    # B's loader is hidden, so B's step has no upper bound. B's best step and its profiled steps are 4.9 times as short as A's.
     "unbounded": (side(769, 500, 1000, profiled=769), side(157, 150, None, profiled=157), "faster_size_unknown"),
     "agree below twice": (side(100, 50, 300, profiled=100), side(55, 20, 200, profiled=55), "cannot_tell"),
     "agree at twice": (side(100, 50, 300, profiled=110), side(50, 20, 200, profiled=55), "faster_size_unknown"),

@@ -1,4 +1,4 @@
-"""Tests of a trial's verdict: against its base runs, and never within their own drift."""
+"""Tests of a trial's verdict: its difference from the base runs must exceed the difference between them."""
 
 import pytest
 

@@ -48,8 +48,8 @@ def test_operator_without_gpu_calls_computes_on_the_cpu() -> None:
     trace.launch((1, 5), (7, 17))
     trace.op("aten::stack", 20, 320)  # It contains aten::cat and counts once.
     trace.op("aten::cat", 60, 310)
-    trace.op("aten::_unsafe_view", 330, 430)  # It only makes a view, however long it took.
-    trace.op("aten::eq", 440, 470)  # It may be an operator on the GPU without work.
+    trace.op("aten::_unsafe_view", 330, 430)  # This operator only makes a view, so it does not count, however long it takes.
+    trace.op("aten::eq", 440, 470)  # This may be an operator on the GPU that has no work to do.
     trace.op("aten::to", 480, 560)
     trace.launch((550, 558), (560, 570))
     # The gap is [17, 560). The launch returned at 558, so the host's [15, 558) counts: aten::stack 300, the other operators 100 + 30 + 78 = 208,
@@ -64,7 +64,7 @@ def test_a_kernel_launched_for_the_first_time_loads_its_code() -> None:
     trace.launch((20, 30), (32, 40), name="known")
     trace.launch((40, 1040), (1042, 1050), name="new")  # 1 ms; other launches take 10 µs
     trace.launch((1050, 1060), (1062, 1070), name="new")
-    trace.launch((1070, 2070), (2072, 2080), name="known")  # As long, but the code was already loaded.
+    trace.launch((1070, 2070), (2072, 2080), name="known")  # This launch takes as long, but the code was already loaded.
     # A kernel begins 2 µs after its launch returns, so the gaps [20, 32), [40, 1042), [1050, 1062) and [1070, 2072) are the host's time from 2 µs
     # before each launch to its end: four times 2 µs of Python, 10 + 10 + 1000 µs in launches, and 1000 µs in the launch that loads code.
     assert causes(trace) == {"compilation": 1000, "launch_bound": 1020, "python_host": 8}
@@ -81,7 +81,7 @@ def test_data_wait_inside_a_loader_call() -> None:
     _, _, table = analyse(trace)
     waits = table[table["cause"] == "data_wait"]
     assert waits["phase"].tolist() == ["input"]
-    # The time was in the loader and not in the launch after it.
+    # The host spent this time in the loader, not in the launch after it.
     assert "DataLoader" in waits["evidence"].iloc[0] and waits["call_id"].tolist() == [-1]
 
 

@@ -17,7 +17,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import matmul_loop
 from tests.support.paths import RECORDINGS, SAMPLES
 
-# Up to these tables nothing depends on where a recording is cut, if only each part sees enough of its neighbours.
+# If each part sees enough of its neighbours, these tables do not depend on where a recording is cut.
 EXACT = ("steps", "windows", "segments", "gpu_op_steps", "kernel_classes", "owner_exceptions", "operators")
 PIECES = "SELECT * EXCLUDE (gap, evidence) FROM {}.gaps"
 SAME_CAUSES = ("attention_sdpa", "ddp_balanced", "eval_with_grad", "mlp_graph", "optimizer_heavy")

@@ -73,7 +73,7 @@ def test_a_polling_loop_waits_like_a_synchronization(tmp_path: Path, name: str) 
 
 
 def test_a_loop_that_sleeps_between_its_polls_waits_too(tmp_path: Path) -> None:
-    # The last poll is up to 100 µs after the work. The host's wait explains the idle time until then.
+    # The last poll begins up to 100 µs after the GPU's work ends. The host's wait explains the idle time until then.
     assert step_idle_us(tmp_path, polls(100, until_us=WORK_ENDS_US + 100))["host_sync"] > 300
 
 

@@ -1,4 +1,4 @@
-"""Tests of steps with a time in which nothing was recorded: they are not counted.
+"""Tests that a step in which nothing was recorded for some time is not counted.
 
 A step that only does less is counted.
 """

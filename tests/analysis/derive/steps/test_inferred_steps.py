@@ -52,7 +52,7 @@ def host_does(names: list[str]) -> TraceEvents:
     ("passes", "periods", "layers"),
     [
         (1, range(0, 12, 2), True),  # Six layers of two operators each run forward, then their backward work follows.
-        (1, range(12, 24, 2), True),  # The same, found in the backward pass.
+        (1, range(12, 24, 2), True),  # The same layers, found in the backward pass.
         (3, range(0, 48, 2), True),  # Three iterations in which every layer looks like a step.
         (3, range(0, 72, 24), False),
         (4, range(12, 96, 24), False),  # Each period begins between forward and backward.
@@ -135,7 +135,7 @@ def test_no_inferred_steps_without_repetition() -> None:
 
 
 def test_no_steps_are_inferred_if_the_recorder_saw_no_loop() -> None:
-    """Random functions on a GPU gave four steps of 256 ms by chance."""
+    """Random functions on a GPU must not give steps. By chance, they looked like four steps of 256 ms."""
     events = host_does([TIMED_NAME, *STEP * 4])
     assert find_host_steps(events).source == "inferred"
     of_recorder = np.arange(len(events.ops.start)) == 0

@@ -39,7 +39,7 @@ def profiled_step_us(folder: Path, backward: tuple[int, ...], reads: tuple[int, 
     [
         # 18 and 14 parameters, each read twice: only the numbers of operators differ.
         ((20, 20), (36, 28), (40, 40), 2),
-        # A few operators more are no other optimizer.
+        # A few more operators do not show another optimizer.
         ((20, 20), (36, 32), (40, 40), 1),
         # Fused: one operator each. The backward pass and the kernel's time show two networks.
         ((20, 31), (1, 1), (44, 42), 2),

@@ -1,4 +1,4 @@
-"""Tests of launches that are lost with their kernels: other steps' same operator shows them."""
+"""Tests of launches that are lost with their kernels: the same operator in other steps shows them."""
 
 from __future__ import annotations
 

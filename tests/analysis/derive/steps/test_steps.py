@@ -73,8 +73,10 @@ def test_unlinked_work_before_the_first_linked_operation_is_carried_over_and_del
     shifted = [(s + 50, e + 50, k) for s, e, k in gpu]
     found = place(make(annotations[:2], launches[:2], [(0, 50, -1), *shifted[:2], (700, 710, -1)]))
     assert found.status.tolist() == [1, 0, 0, 2]  # These are carried over, linked, linked and an orphan.
-    assert found.table["start"].iloc[0] == 50  # Not 0, the annotation's start, because the device was busy with older work.
-    assert found.table["counted"].tolist() == [True, True]  # There is only one other step, so the first one must count.
+    assert (
+        found.table["start"].iloc[0] == 50
+    )  # The step does not start at 0 with its annotation, because the device was still busy with older work.
+    assert found.table["counted"].tolist() == [True, True]  # There is only one other step, so the first step must count.
 
 
 def test_a_step_never_crosses_two_profiling_cycles():
@@ -128,7 +130,7 @@ def test_pause_after_faster_steps_is_not_warm_up():
 @pytest.mark.parametrize(
     ("values", "warm"),
     [
-        ((900, 300, 100, 101, 99, 100, 102, 98), 1),  # Only the first step that could count is slow.
+        ((900, 300, 100, 101, 99, 100, 102, 98), 1),  # Of the steps that could count, only the first is slow.
         ((900, 500, 300, 200, 100, 101, 99, 100, 102, 98), 3),  # three declining
         ((900, 300, 305, 100, 101, 99, 100, 102, 98), 2),  # Two equal ones.
         ((900, 500, 300, 100, 101, 99, 100, 180, 102, 98), 2),  # A later slow step of another length.
@@ -149,9 +151,9 @@ def test_a_run_of_thirty_thousand_steps_is_judged_quickly(warm):
 
 def test_leading_slow_steps_are_warm_up_but_periodic_ones_are_not():
     assert durations([100, 300, 100, 101, 99, 100]) == [False, False, True, True, True, True]
-    # Two workers that finish together: every other step waits. Nothing of it is warm-up.
+    # Two workers finish together, so every second step waits. None of these waits is warm-up.
     assert durations([100, 260, 20, 260, 20, 260, 20]) == [False, True, True, True, True, True, True]
-    # A late outlier may be the checkpoint: it stays.
+    # A late outlier may be a checkpoint, so it counts.
     assert durations([100, 100, 101, 99, 400, 100]) == [False, True, True, True, True, True]
 
 

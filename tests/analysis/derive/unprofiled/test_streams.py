@@ -1,4 +1,4 @@
-"""Tests of the stream dependency of an operation, with few streams and with one per kernel."""
+"""Tests of which other stream an operation waits for, with few streams and with one stream per kernel."""
 
 from __future__ import annotations
 

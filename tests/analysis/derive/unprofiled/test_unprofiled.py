@@ -204,7 +204,7 @@ def test_streams_of_one_operator_wait_for_each_other() -> None:
         trace.step(t, t + 900)
     # Operations of a step: caller 0, layers 1 to 5, caller 6 and 7.
     assert problem_of(trace).ops.dep[8:].tolist() == [-1, 8, -1, 10, -1, -1, 13, -1]
-    # With longer kernels, everything that has to wait starts later.
+    # With longer kernels, every operation that has to wait starts later.
     problem = problem_of(trace)
     longer = replace(problem, ops=replace(problem.ops, dur=10 * problem.ops.dur))
     run = replay(longer)

@@ -136,8 +136,7 @@ def test_separately_compiled_functions_are_not_graph_breaks(tmp_path, library):
 def test_the_most_frequent_places_of_each_kind_are_kept(tmp_path, library):
     """The most frequent places of breaks and of recompilations are kept, each kind by itself.
 
-    Keeping the first 200 of both together lost all recompilations after 250 breaks, and could lose the most frequent
-    break.
+    With one limit of 200 for both, all recompilations after 200 breaks would be lost, and perhaps the most frequent break.
     """
     entry = 'V1123 00:15:10.018000 1856 torch/_dynamo/x.py:1] {"artifact": {"name": "%s"}, "frame_id": %d, "frame_compile_id": 0, "has_payload": "9"}\n\t%s\n'
     broken = [("dynamo_graph_break_reason", i, f"Graph break in user code at /a/net.py:{i}\n\tno") for i in range(250)]

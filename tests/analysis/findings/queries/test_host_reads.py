@@ -55,7 +55,7 @@ def test_no_call_means_no_operation(context: Any) -> None:
 def test_another_read_does_not_search_all_operators(context: Any) -> None:
     """Twenty times as many reads take little longer.
 
-    Each read was once compared with each operator of its thread.
+    So reads are not compared with every operator of their thread.
     """
     assert spent_s(context, waiting(1)) < 6 * spent_s(context, waiting(20))
 

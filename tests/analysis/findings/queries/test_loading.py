@@ -88,9 +88,10 @@ def test_predicted_step_follows_the_useful_number_of_workers():
     ("known", "rest_ms", "workers"),
     [
         (facts(0, seen=0), 20, 16),  # Samples that wait: 1,600 per second.
-        (facts(10, seen=0), 20, 15),  # One worker per core, except one core. It does not suffice, but it is the maximum.
+        # One worker per core, except one core. This number does not suffice, but it is the maximum.
+        (facts(10, seen=0), 20, 15),
         (facts(10, seen=0), 64, 7),
-        (UserFacts(loader_cores=16), 20, 15),  # 300 ms by one process, nothing timed
+        (UserFacts(loader_cores=16), 20, 15),  # One process takes 300 ms, and nothing was timed.
         (UserFacts(), 20, 8),
         (facts(0, seen=0), None, 15),
     ],
@@ -111,7 +112,7 @@ UNTIMED = UserFacts(loader_workers=2, loader_cores=16)
         (facts(10), 16, "num_workers=16)"),  # No number is enough, so one worker per core.
         (facts(10, seen=14), 64, "num_workers=15)"),  # The step waits for 14, so 9 cannot be enough.
         (facts(1, seen=14), 16, "num_workers=24)"),  # at least 84.4 from each worker; workers that wait share cores
-        (UNTIMED, 50, "num_workers=12)"),  # A sixth of the run's 300 ms needs 6 times 2 workers.
+        (UNTIMED, 50, "num_workers=12)"),  # To load in a sixth of the run's 300 ms, 6 times 2 workers are needed.
         (UNTIMED, 200, "num_workers=4)"),
         (UNTIMED, 10, "num_workers=16)"),
         (UNTIMED, None, "num_workers=4)"),

@@ -22,7 +22,7 @@ def saved_share(name: str) -> float:
 
 
 def test_one_micro_batch_takes_the_launches_of_one_pass() -> None:
-    """Of 66 launches and the optimizer's, 54 disappear. All launches take the limiting host equally long."""
+    """There are 66 launches and the optimizer's launch; 54 of them disappear. The host limits the step, and all launches take it equally long."""
     found = finding("accumulates_four_with_free_memory", RULE.slug)
     assert (
         found is not None

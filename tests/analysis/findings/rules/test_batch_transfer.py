@@ -59,7 +59,7 @@ def loop(memory: str, copy_us: int, *, after_kernel: bool = False) -> ChromeTrac
 def test_a_slow_copy_before_the_first_kernel_is_the_batch_transfer(
     tmp_path: Path, rule: str, memory: str, copy_us: int, after_kernel: bool
 ) -> None:
-    """A slow copy between the loader and the step's first kernel is the batch's.
+    """A slow copy between the loader and the step's first kernel is the copy of the batch.
 
     A copy after the step's first kernel may be of anything.
     """

@@ -58,7 +58,7 @@ def test_norms_read_one_by_one_before_the_update_are_clipping_by_hand(name: str,
 
 
 def test_the_kernels_that_clip_stay_in_the_prediction() -> None:
-    """Of 12 norms of 4 µs, two kernels remain.
+    """Two kernels replace 12 norms of 4 µs.
 
     Each norm reads its gradient for 2 µs, without the 2 µs of a kernel's start. The two kernels read each gradient twice and write it
     once: 3 · 24 µs.

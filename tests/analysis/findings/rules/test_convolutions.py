@@ -107,7 +107,7 @@ def test_a_convolution_with_many_kernels_is_searching_only_if_it_waits(tmp_path:
 
 
 def test_search_time_refers_to_the_unprofiled_step() -> None:
-    # In the profile, the host searches for 744 of 754 ms. The run's step takes 625 ms, and the GPU waits 601 ms of it.
+    # In the profile, the host searches during 744 of 754 ms. The run's step takes 625 ms, and the GPU waits for 601 ms of it.
     (found,) = (f for f in result_of("conv_searches").findings if f.rule == "convolution-search")
     best = result_of("conv_searches").lead.best
     assert f"{744 / best.profiled.value * best.ms:.0f} ms" in found.title.replace("\u00a0", " ")

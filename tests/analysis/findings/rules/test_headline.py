@@ -18,7 +18,7 @@ from tests.support.chrome_trace import ChromeTrace
 from tests.support.findings_of import NAMES, result_of
 from tests.support.run_results import run_of
 
-# the recording, and the part of its first line after the busy share
+# By recording: the part of its first line after the busy share.
 SAID = {
     "conv_searches": "It waits for cuDNN's search for convolution algorithms.",
     "checkpointing_io": "It waits for checkpoints in the loop.",
@@ -69,7 +69,7 @@ def searching(**changed: object) -> Finding:
     ("finding", "named"),
     [
         (searching(), True),
-        (searching(ceiling_ms_per_step=0.4), True),  # Half of the 0.8 ms lost.
+        (searching(ceiling_ms_per_step=0.4), True),  # Half of the 0.8 ms of lost time.
         (searching(ceiling_ms_per_step=0.39), False),  # Most of the lost time has another cause.
         (searching(confidence="low"), False),
         (searching(severity="info"), False),

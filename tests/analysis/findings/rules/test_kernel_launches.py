@@ -45,7 +45,8 @@ def test_a_closure_inside_the_optimizer_is_not_the_optimizer(tmp_path: Path, own
 def test_first_launches_of_kernels_are_not_used_to_judge_launches(tmp_path: Path) -> None:
     """A step whose kernels are launched for the first time gives no finding about launches.
 
-    Of 8 ms, one launch takes 7 to load its kernel's code. A CUDA graph does not save that, and no later step pays it.
+    One launch takes 7 of the step's 8 ms to load its kernel's code. A CUDA graph does not save this time, and later steps do
+    not have it.
     """
     trace = ChromeTrace()
     trace.step(1, 0, 8000)

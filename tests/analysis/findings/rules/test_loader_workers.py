@@ -65,8 +65,8 @@ def test_more_workers_than_cores_are_not_advised(cores: int, advice: str) -> Non
 
 
 def test_workers_as_fast_as_the_step_are_the_first_change() -> None:
-    # By a stopwatch the step takes 1.02 ms, as profiled, and one worker needs as long for its 4 samples. The GPU's own
-    # work takes 0.7 ms.
+    # By a stopwatch the step takes 1.02 ms, as in the profile, and one worker needs as long for the step's 4 samples. The
+    # GPU's own work takes 0.7 ms.
     as_found = result_of("full_queue")
     facts = UserFacts(
         step_time_ms=1.02, loader_workers=1, loader_cores=8, loader_batch=4, loader_sample_ms=0.255, loader_sample_cpu_ms=0.255
@@ -82,7 +82,7 @@ def test_workers_as_fast_as_the_step_are_the_first_change() -> None:
 
 @pytest.mark.parametrize(("sample_ms", "bounded"), [(0.24, True), (0.02, False)])
 def test_a_loader_bound_finding_says_how_often_batches_arrive(sample_ms: float, *, bounded: bool) -> None:
-    """A gain that the loader limits is stated with the time between batches.
+    """If the loader limits a gain, the finding states the time between batches.
 
     One worker takes 0.96 or 0.08 of the step for its 4 samples. With 0.96, no CUDA graph makes the step shorter than
     that.

@@ -42,7 +42,8 @@ def test_no_prediction_is_shorter_than_the_remaining_gpu_work(name: str) -> None
     changes.append(tuple(dict.fromkeys(edit for edits in changes for edit in edits)))
     busy_ms = work_left_ms(rank, whatif, ()) if whatif is not None else 0.0
     for factor in (0.3, 1.0, 3.0) if whatif is not None else ():
-        # The stopwatch says less or more than the replay; where it says less than the GPU works, the work fills the step.
+        # The stopwatch's step may be shorter or longer than the replayed one. If it is shorter than the GPU's work, the work
+        # fills the step.
         watch_ms = rank.best.ms * factor
         best = replace(rank.best, source="user", reading=Reading(watch_ms))
         for edits in changes:

@@ -63,7 +63,8 @@ def test_one_iteration_of_a_server_gets_advice_to_record_more(tmp_path: Path) ->
 
 
 def test_profiler_cost_is_a_finding_only_if_the_step_is_an_estimate() -> None:
-    # Profiled 14.1 ms, by the stopwatch 7.3. Telemetry measures the run's step, so there is nothing to do.
+    # The step takes 14.1 ms under the profiler and 7.3 ms by the stopwatch. Telemetry measures the run's step, so there is
+    # nothing to do.
     measured = result_of("llama_norm_by_hand")
     assert measured.lead is not None and measured.lead.best.source == "telemetry"
     assert measured.lead.best.ms == pytest.approx(stopwatch_ms("llama_norm_by_hand"), rel=0.05)

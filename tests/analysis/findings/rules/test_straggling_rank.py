@@ -29,7 +29,7 @@ def findings_of_late_rank(stragglers: tuple[Straggler, ...], late_ms: float) -> 
 
 
 def test_cost_of_a_late_rank_is_the_gain_of_the_job_without_it() -> None:
-    # The gain is 20 ms of the replayed step of 50 ms: 16 ms of a step of 40 ms.
+    # The gain is 20 ms of the replayed step of 50 ms, which is 16 ms of a step of 40 ms.
     late = Straggler("rank", (1,), (1,), None, "data_wait", None, 25.0, 20.0)
     (found,) = findings_of_late_rank((late,), 25.0)
     assert found.title == "Rank 1 takes 25 ms per step longer than the others: its data loader"

@@ -32,7 +32,7 @@ def test_telemetry_of_another_time_is_not_used(tmp_path: Path, later_s: int, wor
 
 @pytest.mark.parametrize("reason", [SOFTWARE_HEAT, HARDWARE_SLOWDOWN])
 def test_clocks_throttled_by_heat_or_hardware_are_named(tmp_path: Path, reason: int) -> None:
-    # 12 of 60 samples of 0.1 s: 1.2 s of the 5.9 s between the first sample and the last, 20 %.
+    # 12 of 60 samples, one every 0.1 s: 1.2 s of the 5.9 s between the first and the last sample, 20 %.
     found = next(f for f in sampled(tmp_path, throttled=12, reason=reason).findings if f.rule == "thermal-slowdown")
     assert "lowered the clocks for 20 % of the sampled time at 1200 MHz" in found.title
     row = found.evidence[0]
@@ -121,7 +121,7 @@ def test_a_run_with_step_marks_gets_no_advice_to_mark_steps(steps: str, best: st
 def test_slow_steps_with_more_gpu_work_are_not_slow_hosts(tmp_path: Path, kernels: bool) -> None:
     """Every fourth step takes 3 ms and the others 1 ms, so its 2 ms are 0.5 ms per step.
 
-    The GPU works for all of it, as in the optimizer's step after four micro-batches, or is idle in the additional time.
+    The GPU works during the whole step, as in an optimizer step after four micro-batches, or it is idle in the additional 2 ms.
     """
     trace, at = ChromeTrace(), 0
     for k in range(13):

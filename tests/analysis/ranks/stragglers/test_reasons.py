@@ -1,4 +1,4 @@
-"""Tests of which late ranks are reported: those that the job's gain needs."""
+"""Tests of which late ranks are reported: those whose delay must end for the job to gain."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def gain_ms(all_late: Sequence[Late]) -> Callable[[Sequence[Late]], float]:
 @pytest.mark.parametrize(
     ("delays_ms", "positions"),
     [
-        ((9.0, 0.0, 7.0, 0.0), [0, 2]),  # Ranks 1 and 3 wait for the others in no recorded call.
+        ((9.0, 0.0, 7.0, 0.0), [0, 2]),  # No recorded call shows that ranks 1 and 3 wait for the others.
         ((9.0, 0.0), [0]),
-        ((9.0, 8.9), [0, 1]),  # The job gains only from both.
+        ((9.0, 8.9), [0, 1]),  # The job gains only if both are as fast as the others.
     ],
 )
 def test_ranks_without_effect_on_the_gain_are_not_late(delays_ms: tuple[float, ...], positions: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Tests of ranks in two groups of which most are late: reported, but no rank is named."""
+"""Tests of ranks in two groups, the larger of which is late: the delay is reported, but no rank is named."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_two_late_hosts_of_three_are_a_group(tmp_path: Path) -> None:
     "planted",
     [
         Planted(clock_us={1: 4000.0}),
-        Planted(host_us={0: 40.0, 1: 40.0}),  # 3 % of a step and more make a group
+        Planted(host_us={0: 40.0, 1: 40.0}),  # A distance of 3 % of a step or more separates two groups.
         Planted(host_us={0: 100.0, 1: 200.0, 2: 300.0, 3: 400.0}),  # Scattered: no two ranks arrive together.
     ],
 )

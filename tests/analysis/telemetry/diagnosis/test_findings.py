@@ -43,7 +43,7 @@ def said(result: RunResult) -> str:
 
 @pytest.fixture(scope="module")
 def hot(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    """Return a host whose GPU 2 of 4 runs at half its clock for heat, in 240 of 600 samples."""
+    """Return a host with 4 GPUs. Because of heat, GPU 2 runs at half its clock in 240 of 600 samples."""
     folder = tmp_path_factory.mktemp("hot")
     heat = Trouble("thermal-throttling", (2,), 0.5, 300, 539)
     return analysed(folder, smi_log(folder / "smi.csv", host(3, gpus=4, seconds=600, troubles=(heat,))))
@@ -200,7 +200,7 @@ def test_samples_with_a_profile_report_only_what_it_cannot_show(tmp_path: Path) 
 
 
 def test_large_fleet_is_thinned_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is room for 1,200 of 3,600 rows, so every third is read."""
+    """Only 1,200 of 3,600 rows fit, so every third row is read."""
     monkeypatch.setattr(device_samples, "MAX_VALUES", 1200 * len(device_samples.USED))
     heat = Trouble("thermal-throttling", (2,), 0.5, 300, 699)
     result = analysed(tmp_path, smi_log(tmp_path / "smi.csv", host(3, gpus=4, seconds=900, troubles=(heat,))))

@@ -177,7 +177,7 @@ def test_duplicate_samples_do_not_change_the_diagnosis() -> None:
 
 
 def test_clock_jump_is_not_idle_time() -> None:
-    """An idle minute before and after a jump of nine days is not nine idle days."""
+    """Idle minutes before and after a jump of nine days do not make nine idle days."""
     (gpu,) = host(2, gpus=1, seconds=900, troubles=(Trouble("idle-stretch", (0,), 100, 400),))
     jumped = DeviceSamples(0, gpu.name, np.where(np.arange(900) < 450, gpu.times, gpu.times + 9 * 86_400 * 10**9), gpu.values)
     idle = [one for one in diagnose([jumped]) if one.kind == "idle-stretch"]

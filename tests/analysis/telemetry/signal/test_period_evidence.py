@@ -72,7 +72,7 @@ def test_number_of_steps_is_not_guessed_from_a_wide_interval() -> None:
 
 
 def test_period_that_is_no_whole_number_of_steps_is_noted() -> None:
-    # A period of 750 ms next to steps of 500 ms: neither one step nor two.
+    # A period of 750 ms is neither one nor two steps of 500 ms.
     found = evidence(law(500.0), tooth_of([0.75] * 40, 0.15))
     assert (found.ms, found.low_ms, found.high_ms, found.steps_per_period) == (500.0, law(500.0).low_ms, law(500.0).high_ms, 0)
     assert found.notes[:2] == law(500.0).notes and "no whole number of such steps" in found.notes[2]

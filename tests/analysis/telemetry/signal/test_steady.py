@@ -173,7 +173,7 @@ def test_means_are_weighted_by_time_without_gaps() -> None:
     assert weights_ns(times).tolist() == [250_000_000] * 10
     assert weighted_mean(times, values, complete) == 30
     assert weighted_mean(np.repeat(times, 3), np.repeat(values, 3), complete) == 30  # Samples given twice change nothing.
-    # Slow samples weigh more: 1 s at 0, then 3 s at 100.
+    # Samples that are further apart have a larger weight: 1 s at 0 %, then 3 s at 100 %.
     slow = START_NS + np.array([0, 1, 4], np.int64) * 10**9
     assert weighted_mean(slow, np.array([0.0, 0.0, 100.0]), SteadyPart(int(slow[0]), int(slow[-1]))) == 75
 
@@ -186,10 +186,11 @@ def test_samples_under_the_profiler_are_left_out() -> None:
 
 
 def test_profile_affects_preparation_and_writing() -> None:
-    times, values = series((10, 80), (3, 0), (10, 80))  # The trace ends at 9.5 s; writing it idles the GPU from 10 to 13 s.
+    # The trace ends at 9.5 s. While it is written, from 10 to 13 s, the GPU is idle.
+    times, values = series((10, 80), (3, 0), (10, 80))
     start, end = profile_shadow(times, values, (START_NS + 9 * 10**9, START_NS + 9_500_000_000))
     assert seconds(start) == 8.0 and seconds(end) == pytest.approx(13.5)
-    busy = np.full(len(times), 80.0)  # Written by another process: nothing idles.
+    busy = np.full(len(times), 80.0)  # Another process writes the trace, so the GPU is not idle.
     assert seconds(profile_shadow(times, busy, (START_NS + 9 * 10**9, START_NS + 9_500_000_000))[1]) == 10.0
 
 
@@ -228,7 +229,7 @@ def test_day_with_a_slow_period_is_read_quickly() -> None:
     starts = times[::60]
     begin = time.process_time()
     periods = _whole_periods(times, values, starts)
-    assert time.process_time() - begin < 2.0  # This took 18 s when each period read all samples.
+    assert time.process_time() - begin < 2.0  # If each period read all samples, this would take 18 s.
     assert periods == tuple(starts.tolist())
 
 

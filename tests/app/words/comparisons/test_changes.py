@@ -89,7 +89,7 @@ def test_a_reason_shared_by_several_rows_is_written_once():
 def test_a_comparison_names_the_failed_training():
     """A comparison names the side whose training failed.
 
-    Two trainings that ended with an error were compared without a message.
+    Without this message, the comparison would look complete.
     """
     failed = "The command ended with exit code 1 after 351 steps."
     a, b = (run_of(n * 16, best_ms=ms, source="user") for n, ms in (("a", 30.0), ("b", 20.0)))
@@ -211,9 +211,9 @@ def test_a_removed_part_is_none_and_a_narrow_interval_is_one_number():
 
 
 def test_growing_and_shrinking_parts_are_described_separately():
-    """Parts that grow are not summed with parts that fall.
+    """Parts that grow are not added to parts that shrink.
 
-    Products and other work grew, and only the launches fell. Their sum was reported as a fall of all other parts.
+    Here products and other work grow, and only the launches shrink. Their sum must not appear as a decrease of all other parts.
     """
     ms_ns = 1_000_000
     before = (
