@@ -45,10 +45,13 @@ PYTHON_US = 40.0  # Time of Python before each foreach operator.
 COUNTED_US = 60.0  # Time of the arithmetic on step counts, before the first operator.
 
 
-def foreach_loop(folder: Path, *, optimizer: str, operators: tuple[str, ...], groups: int) -> list[Path]:
+def foreach_loop(
+    folder: Path, *, optimizer: str, operators: tuple[str, ...], groups: int, without_work: bool = False
+) -> list[Path]:
     """Write a loop of a slow host: 20 products, and a foreach update of each group of parameters.
 
-    A launch takes the host 24 µs and the GPU 4 µs. Only Adam counts steps on the CPU.
+    A launch takes the host 24 µs and the GPU 4 µs. Only Adam counts steps on the CPU. With ``without_work``, another call of
+    the optimizer launches nothing.
     """
 
     def add(trace: ChromeTrace, at: float) -> float:
@@ -62,6 +65,9 @@ def foreach_loop(folder: Path, *, optimizer: str, operators: tuple[str, ...], gr
             for name in operators:
                 at = op(trace, at + PYTHON_US, f"aten::{name}", [], host_us=SLOW_US)
         trace.host("user_annotation", f"Optimizer.step#{optimizer}.step", start - 0.3, at - 0.1)
+        if without_work:
+            trace.host("user_annotation", f"Optimizer.step#{optimizer}.step", at, at + 1)
+            at += 2
         return at
 
     return loop(folder, add)
@@ -88,6 +94,9 @@ EXPERT_LOOPS = {
     "own_optimizer": partial(optimizer_loop, optimizer="DistMuon"),
     "adam_one_by_one": partial(optimizer_loop, optimizer="Adam"),
     "adam_foreach_on_a_slow_host": partial(foreach_loop, optimizer="AdamW", operators=ADAM, groups=1),
+    "adam_foreach_and_a_call_without_work": partial(
+        foreach_loop, optimizer="AdamW", operators=ADAM, groups=1, without_work=True
+    ),
     "adam_foreach_of_two_groups": partial(foreach_loop, optimizer="AdamW", operators=ADAM, groups=2),
     "sgd_foreach_of_two_groups": partial(foreach_loop, optimizer="SGD", operators=SGD, groups=2),
     "muon_foreach": partial(foreach_loop, optimizer="DistMuon", operators=ADAM, groups=1),

@@ -126,6 +126,8 @@ def _updates_of_groups(context: RuleContext, foreach: pd.DataFrame, optimizer_na
     for call in operators(context, step_annotations(optimizer_names)).ids:
         rows = context.work.iloc[np.sort(context.launches.launched_during(np.array([call], np.int64)))]
         rows = rows[rows["gpu_op_id"].isin(own_ids)].sort_values(["cpu_op_id", "gpu_op_id"])
+        if rows.empty:  # This call updated nothing in the counted steps.
+            continue
         calls = rows.drop_duplicates("cpu_op_id")
         groups = _group_numbers(calls["operator"].tolist())
         for _, part in rows.groupby(rows["cpu_op_id"].map(dict(zip(calls["cpu_op_id"], groups, strict=True)))):

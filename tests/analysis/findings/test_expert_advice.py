@@ -30,6 +30,7 @@ def test_fusing_an_optimizer_removes_neither_products_nor_communication() -> Non
     [
         # Adam's 8 operators become an addition to the step counts and a fused operator. SGD's 3 become a fused operator.
         ("adam_foreach_on_a_slow_host", 6, 1),
+        ("adam_foreach_and_a_call_without_work", 6, 1),
         ("adam_foreach_of_two_groups", 2 * 6, 2),
         ("sgd_foreach_of_two_groups", 2 * 2, 0),
     ],
