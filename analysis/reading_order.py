@@ -77,7 +77,7 @@ def is_advice(finding: Finding) -> bool:
 
 
 def lead_finding(result: RunResult) -> Finding | None:
-    """Return the finding whose change comes first: the first sure gain, or a later one that is much larger.
+    """Return the finding whose change comes first: the first sure gain, or a much larger later one.
 
     A finding of low confidence comes first only if no surer one can come first or predicts a larger gain. A finding whose gain is only an upper
     limit does not come first if another is predicted to gain more. None if the run is healthy or no change has a sure gain.

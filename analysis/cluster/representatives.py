@@ -44,7 +44,10 @@ def choose(
 
 
 def _medoid(table: np.ndarray, role: list[int]) -> int:
-    """Return the rank that is closest to its role's median; a distance counts in median deviations of its column."""
+    """Return the rank that is closest to its role's median.
+
+    Distances are in units of each column's median deviation.
+    """
     rows_of_role = table[role]
     median = np.median(rows_of_role, axis=0)
     scatter = np.median(np.abs(rows_of_role - median), axis=0)

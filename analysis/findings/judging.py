@@ -28,7 +28,7 @@ MAY_GAIN_NOTHING = "No gain is predicted: the step would take between {low} and 
 
 @dataclass(frozen=True)
 class Step:
-    """The step for which evidence is judged: the run's step, or the replayed step after the changes ``applied``."""
+    """The step for which evidence is judged: the run's, or the replayed one after changes ``applied``."""
 
     best: BestStepTime
     whatif: WhatIf | None

@@ -1,4 +1,4 @@
-"""Tests of the plan chart: the parts of every choice of changes sum to its step, and the chain equals the plan."""
+"""Tests of the plan chart: each choice's parts sum to its step, and the chain equals the plan."""
 
 from __future__ import annotations
 

@@ -67,7 +67,10 @@ def test_code_in_a_sentence_is_shown_as_code_and_the_rest_as_text() -> None:
 
 
 def test_a_wide_table_of_a_report_scrolls_without_cutting_names() -> None:
-    """On a phone, columns are wide enough for names. Ten columns of 35 px would break names letter by letter."""
+    """On a phone, columns are wide enough for names.
+
+    Ten columns of 35 px would break names letter by letter.
+    """
     parts = (templates.FOLDER / "report_parts.html").read_text(encoding="utf-8")
     style = (templates.FOLDER / "report.css").read_text(encoding="utf-8")
     assert parts.count("<table") == parts.count('<div class="scroll"><table') == 1

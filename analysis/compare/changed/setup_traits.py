@@ -55,7 +55,10 @@ class Trait:
         return self.amount is not None and other.amount is not None and abs(self.amount - other.amount) >= 0.5
 
     def compared_values(self, other: Trait) -> tuple[str, str, str]:
-        """Return the subject, the other value and this value; if both have a counted amount, return only the amounts."""
+        """Return the subject, the other value and this value.
+
+        If both have a counted amount, return only the amounts.
+        """
         if self.counted and self.amount is not None and other.amount is not None:
             return self.counted, f"{other.amount:g}", f"{self.amount:g}"
         return self.what, other.value, self.value

@@ -160,7 +160,7 @@ class AutocastWalk:
         self.tensors.add(largest, in_16_bits=in_16_bits, joins=joins)
 
     def _compiled(self, row: Any) -> None:
-        """Set a compiled kernel's time to the mean of two times: with all of its tensors in 16 bits, and with none."""
+        """Set a compiled kernel's time to the mean of its times with all tensors in 16 bits and with none."""
         ns_in_16_bits = row.dur_ns * 0.5**BYTES_POWER
         self.changes[row.gpu_op_id] = KernelChange((ns_in_16_bits + row.dur_ns) / 2, ns_in_16_bits, row.dur_ns)
 

@@ -39,7 +39,7 @@ def _collectives(context: RuleContext) -> pd.DataFrame:
 
 
 def overlap_delay_share(context: RuleContext, rows: pd.DataFrame) -> pd.Series:
-    """Return by how much each collective delays overlapping kernels, as a share of the collective's duration.
+    """Return each collective's delay of overlapping kernels, as a share of its duration.
 
     Each block of a collective occupies one multiprocessor. The share is 0 if the number of multiprocessors is not known.
     """

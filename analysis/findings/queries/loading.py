@@ -69,7 +69,7 @@ class HiddenTime:
 
 
 def hidden_time(context: RuleContext) -> HiddenTime | None:
-    """Return the time of the run's steps that the profiled steps do not show; None if the profiled steps show all waits.
+    """Return the time of the run's steps that the profiled steps do not show; None if there is none.
 
     The run's step time comes from its stopwatch or step marks, else from telemetry.
     """

@@ -72,7 +72,7 @@ MORE_OR_CHEAPER = Action("Give", "the loader more workers", ", or make a sample 
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
-    """Yield a finding if a run with loader workers is slower than its profiled steps, or if the workers limit the run."""
+    """Yield a finding if the run is slower than its profiled steps, or if loader workers limit it."""
     if not loader_may_limit(context):
         return  # The workers were timed and keep up, so the run waits for something else.
     hidden, loading, steps = longer_hidden_time(context), workers_time(context.run.manifest.facts), profiled_steps(context)

@@ -75,7 +75,10 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     title = f"Python on the host delays the launches {frequency}: {{cost}} per step{place}"
 
     def reworded(advice: Advice, judgement: Judgement) -> Advice:
-        """Put the gain or the loss into the title, whichever is larger. Other GPU work may hide a part of the delay."""
+        """Put the gain or the loss into the title, whichever is larger.
+
+        Other GPU work may hide a part of the delay.
+        """
         gain_ms = judgement.gain_ms if judgement.gains else 0.0
         return replace(advice, title=title.format(cost=in_words(max(gain_ms, lost_ms))))
 

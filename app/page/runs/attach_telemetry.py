@@ -26,7 +26,10 @@ def offer_telemetry(manifest: Manifest) -> None:
 
 
 def choose(manifest: Manifest) -> None:
-    """Let the viewer attach any telemetry of this server. Telemetry from the time of the trace comes first."""
+    """Let the viewer attach any telemetry of this server.
+
+    Telemetry from the time of the trace comes first.
+    """
     fitting = overlapping_telemetry(frame.data_folder(), manifest)
     other_runs = [m for m in frame.data_folder().manifests() if not m.traces and m not in fitting]
     if fitting or other_runs:

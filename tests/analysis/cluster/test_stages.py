@@ -108,8 +108,9 @@ def test_a_last_stage_with_more_work_is_named_with_the_gain_of_even_stages() -> 
 
 
 def test_one_slow_rank_is_not_reported_as_a_slow_stage() -> None:
-    """Rank 5 takes 3 ms instead of 1 ms: a step takes 1 + 4 · 3 + 1 = 14 ms, and 6 ms without the slow rank.
+    """Rank 5 takes 3 ms instead of 1 ms.
 
+    A step takes 1 + 4 · 3 + 1 = 14 ms, and 6 ms without the slow rank.
     With equal work each microbatch takes (11 + 3) / 12 ms on each stage.
     """
     result = judged(lambda stage, place, *_: 3.0 if (stage, place) == (1, 1) else 1.0)

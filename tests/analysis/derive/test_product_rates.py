@@ -1,4 +1,7 @@
-"""Tests of FP32 products whose kernel names do not show their precision. TF32 is stated if the kernel's rate proves it; otherwise only an upper bound is stated."""
+"""Tests of FP32 products whose kernel names do not show their precision.
+
+TF32 is stated if the kernel's rate proves it; otherwise only an upper bound is stated.
+"""
 
 from __future__ import annotations
 

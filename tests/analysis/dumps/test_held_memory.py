@@ -1,4 +1,4 @@
-"""Tests of memory in use, with a snapshot whose peak, largest users, gaps and failed allocation are known."""
+"""Tests of memory in use, with a snapshot whose peak, users, gaps and failed allocation are known."""
 
 from __future__ import annotations
 

@@ -14,6 +14,9 @@ def test_copies_are_not_kernels() -> None:
 
 
 def test_time_of_kernels_that_overlap_counts_once() -> None:
-    """Two kernels run from 0 to 2 ms on two streams, and one from 3 to 4 ms. So the GPU works for 3 ms in 2 steps."""
+    """Two kernels run from 0 to 2 ms on two streams, and one from 3 to 4 ms.
+
+    So the GPU works for 3 ms in 2 steps.
+    """
     rows = pd.DataFrame({"start_ns": [0, 500_000, 3_000_000], "end_ns": [1_000_000, 2_000_000, 4_000_000]})
     assert ms_per_step(rows, 2) == 1.5

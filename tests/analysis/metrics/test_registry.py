@@ -106,7 +106,10 @@ def test_an_alias_is_a_key_of_the_same_value() -> None:
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, OverflowError, NotFiniteError])
 def test_a_metric_that_cannot_be_computed_is_missing_with_the_reason(error: type[Exception]) -> None:
-    """An error in a metric must not end the report with exit code 1, because a gate reads this code as "slower"."""
+    """An error in a metric does not end the report with exit code 1.
+
+    A gate reads this code as "slower".
+    """
 
     def computed(_: DeviceMeasurements) -> Reading:
         raise error

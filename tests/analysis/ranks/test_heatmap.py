@@ -55,7 +55,7 @@ def table(ranks: int, steps: int = 2) -> pd.DataFrame:
 
 
 def test_neighbours_share_a_row_that_shows_the_worst() -> None:
-    """If there are more ranks than rows, neighbouring ranks share a row, which shows the largest value of them.
+    """If there are more ranks than rows, neighbouring ranks share a row with their largest value.
 
     Seven ranks are in at most three rows: three, three and one.
     """

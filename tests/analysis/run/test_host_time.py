@@ -46,8 +46,9 @@ def test_collectives_on_the_cpu_cover_time_outside_operators(tmp_path: Path) -> 
 
 
 def test_time_between_profiler_cycles_is_in_no_step(tmp_path: Path) -> None:
-    """The profiler's schedule waits 50 ms between steps 3 and 100. No part of this time counts for a step of 1 ms.
+    """The profiler's schedule waits 50 ms between steps 3 and 100.
 
+    No part of this time counts for a step of 1 ms.
     An operator runs in that gap.
     """
     trace = python_loop()

@@ -57,7 +57,10 @@ def starved() -> RunResult:
 
 
 def test_the_mean_power_is_that_of_the_energy_counter(starved: RunResult) -> None:
-    """The Telemetry page and the audit show one mean power. The mean of the samples would be 227 W instead of 226 W."""
+    """The Telemetry page and the audit show one mean power.
+
+    The mean of the samples would be 227 W instead of 226 W.
+    """
     sampled = starved.lead.telemetry if starved.lead is not None else None
     assert sampled is not None and sampled.counted_power_w is not None
     assert sampled.means["power_w"] == sampled.counted_power_w

@@ -77,7 +77,10 @@ def test_an_old_address_of_a_table_opens_work_with_its_grouping(client: TestClie
 
 @pytest.mark.parametrize("old", [f"/?view=Cards&{RUN}", f"/runs?view=Cards&{RUN}"])
 def test_the_layout_of_the_list_of_runs_has_its_own_parameter(client: TestClient, old: str) -> None:
-    """The Live screen uses the parameter ``view``. A control with this name would remove it from Live's address."""
+    """The Live screen uses the parameter ``view``.
+
+    A control with this name would remove it from Live's address.
+    """
     answer = client.get(old)
     assert (answer.url.path, parse_qs(answer.url.query.decode())) == ("/runs", {"show": ["Cards"], "run": [RUN[4:]]})
 

@@ -118,7 +118,10 @@ def test_parts_of_a_step_have_one_order_on_every_screen() -> None:
 
 
 def test_a_time_alone_is_a_label_only_if_it_is_not_cut() -> None:
-    """A number is not cut off. Seven letters and their margins need 0.0078 · 10 of the bar, more than a part of 41.8 of 752 ms has."""
+    """A number is not cut off.
+
+    Seven letters and their margins need 0.0078 · 10 of the bar, more than a part of 41.8 of 752 ms has.
+    """
     bars = [
         WaterfallBar("tensor_core_compute", None, 41.8, 42.0),
         WaterfallBar("other_compute", None, 110.0, 110.0),

@@ -1,4 +1,7 @@
-"""Tests of where a step's time goes: work and waits sum to the step, and a wait in a few steps is not attributed to each step."""
+"""Tests of where a step's time goes: work and waits sum to the step.
+
+A wait in a few steps is not attributed to each step.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,10 @@ def test_a_larger_batch_multiplies_one_dimension_of_each_activation_and_the_work
 
 
 def test_swapped_sides_give_the_inverse_ratio():
-    """In the first pair, two ratios turn A's shapes into B's. In the second pair, no ratio turns B's shapes into A's."""
+    """In the first pair, two ratios turn A's shapes into B's.
+
+    In the second pair, no ratio turns B's shapes into A's.
+    """
     a = {"100,100", "7,100"}
     b = {"100,101", "100,102", "7,101", "7,102"}
     for left, right in ((a, b), (OF_64, {*OF_8192, "8192,9999"})):

@@ -57,7 +57,10 @@ def of_marks(ms, *, host_bound):
     ],
 )
 def test_single_host_bound_runs_are_never_more_certain_than_hosts_vary(b_ms, by_gpu, by_host):
-    """Pairs of step times of one command on a shared host, by stopwatch: 125 and 173 ms, 125 and 113 ms, 118 and 113 ms."""
+    """One command ran twice on a shared host.
+
+    The pairs of step times are 125 and 173 ms, 125 and 113 ms, and 118 and 113 ms, by stopwatch.
+    """
     both = [verdict([of_marks(125.0, host_bound=host)], [of_marks(b_ms, host_bound=host)]) for host in (False, True)]
     assert [text.word for text in both] == ["slower", "slower"]
     assert [text.confidence for text in both] == [by_gpu, by_host]

@@ -263,7 +263,7 @@ def test_no_step_is_shorter_than_its_gpu_work():
     ("faster_ms", "confidence", "beside_gpu"), [(45.0, "low", "medium"), (26.0, "medium", "high"), (20.0, "high", "high")]
 )
 def test_host_program_varies_with_other_load(faster_ms: float, confidence: str, beside_gpu: str) -> None:
-    """A difference between host-bound steps is a verdict only if it is larger than the effect of other load on the host.
+    """A difference between host-bound steps must exceed the effect of other load on the host.
 
     100 ms against 45 is 2.2 times; two recordings of one program differed as much. 100 to 26 is 3.8 times, and the near
     end of its interval is below 3. 100 to 20 is five times.

@@ -1,4 +1,4 @@
-"""Tests of a trial's verdict: its difference from the base runs must exceed the difference between them."""
+"""Tests of a trial's verdict, from its difference to the base runs and their own drift."""
 
 import pytest
 

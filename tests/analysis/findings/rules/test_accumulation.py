@@ -22,7 +22,10 @@ def saved_share(name: str) -> float:
 
 
 def test_one_micro_batch_takes_the_launches_of_one_pass() -> None:
-    """There are 66 launches and the optimizer's launch; 54 of them disappear. The host limits the step, and all launches take it equally long."""
+    """There are 66 launches and the optimizer's launch; 54 of them disappear.
+
+    The host limits the step, and all launches take it equally long.
+    """
     found = finding("accumulates_four_with_free_memory", RULE.slug)
     assert (
         found is not None

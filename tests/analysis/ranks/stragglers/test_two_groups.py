@@ -1,4 +1,4 @@
-"""Tests of ranks in two groups, the larger of which is late: the delay is reported, but no rank is named."""
+"""Tests of ranks in two groups, the larger of which is late: reported without a rank's name."""
 
 from __future__ import annotations
 
