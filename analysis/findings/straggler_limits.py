@@ -16,7 +16,7 @@ from sawtooth.analysis.run.job import Communication, Straggler
 from sawtooth.analysis.run.model import Finding
 
 PROFILED_FACTOR = 2.0  # Largest ratio of host time in the profile to the same time outside it.
-MIN_LEADER_SHARE = 0.5  # Of all waiting. A rank that causes a smaller share is only one of several late ranks.
+MIN_LEADER_SHARE = 0.5  # Share of all waiting. A rank that causes less is only one of several late ranks.
 MAX_PEER_SHARE = 0.5  # Of a rank's loss to a cause. If the peers lose at most this share, the rank loses the time alone.
 SAME_GAIN = 1.05  # Largest ratio of two predicted gains of the same change.
 # If such a cause makes a rank late, one change removes the whole delay. The two findings then become one.
@@ -60,8 +60,8 @@ def explained_by_pauses(context: RuleContext, late: Straggler) -> bool:
 def stalls_in_few_steps(context: RuleContext, *reasons: str) -> Straggler | None:
     """Return the straggler that is the analysed rank alone and stalls in a few steps, or None.
 
-    With ``reasons``, only stalls for one of the reasons count. The finding that names the rank states the size of these stalls in
-    the whole run, which the few profiled steps do not show.
+    With ``reasons``, only stalls for one of the reasons count. Another finding, which names the rank, states the size of
+    these stalls in the whole run. The few profiled steps do not show it.
     """
     ranks, communication = context.run.ranks, context.run.communication
     stragglers = communication.stragglers if communication is not None else ()

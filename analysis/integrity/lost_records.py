@@ -10,13 +10,13 @@ from sawtooth.analysis.integrity.failed_check import Effect, FailedCheck
 from sawtooth.analysis.metrics.device_facts import DeviceFacts
 from sawtooth.analysis.units import percent
 
-# Largest share of launches without a record that does not withhold metrics. In 150 intact recordings of 12 kinds of GPU, every
-# launch has its record. One launch in 500 may be a product that takes a fifth of the step.
+# Share of launches without a record. Metrics are withheld above this share. In 150 intact recordings of 12 kinds of GPU,
+# every launch has its record. One launch in 500 may be a product that takes a fifth of the step.
 MAX_LOST_SHARE = 0.002
 # With fewer complete steps, the numbers are less certain: the first step after a gap in the records does not count fully, and the
 # next two show no spread.
 MIN_COMPLETE_STEPS = 4
-# Host times per step that differ by more than this share lower the trust, as between profile and estimate.
+# Relative difference between host times per step. A larger difference lowers the trust, as between profile and estimate.
 MAX_HOST_TIME_DIFFERENCE = 0.05
 HALF_RANGE = (0.45, 0.55)
 RECORD_FEWER_STEPS = (

@@ -1,4 +1,4 @@
-"""Check that the kernels' names are original, and not shortened or replaced by a tool.
+"""Check that no tool has shortened or replaced the kernels' names.
 
 A compiled kernel uses one number of registers. So kernels with the same name and different numbers of registers are different
 kernels. Triton launches its kernels through the driver API, never through the runtime API.

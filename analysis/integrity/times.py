@@ -16,21 +16,23 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words, percent
 
 EARLY_NS = 20_000  # After the profiler's own correction, the clocks of host and GPU agree to a few microseconds.
-EARLY_SHARE = 0.05  # A smaller share of early operations may be caused by retried launches or repeated correlation ids.
+EARLY_SHARE = 0.05  # Retried launches or repeated correlation ids may cause a smaller share of early operations.
 MAX_CHECKED_OPERATIONS = 200_000  # Largest number of operations that are checked. More would not make their share more certain.
 MIN_KERNEL_NS = 500  # An empty kernel takes 1 µs on every GPU in use.
 MIN_KERNELS = 20  # With fewer kernels, or fewer events of the host, all of them may really be short.
-# The shortest tenth of operators and calls ends at a duration below 6 µs in each of 90 intact traces, and in most below 1 µs.
+# The 10th percentile of the durations of operators and calls is below 6 µs in each of 90 intact traces, and in most below 1 µs.
 SLOWEST_NS = 30_000
-FASTEST_NS = 1_000  # The longest tenth of operators and calls begins at a duration above 6 µs in each of 150 intact traces.
+FASTEST_NS = 1_000  # The 90th percentile of the durations of operators and calls is above 6 µs in each of 150 intact traces.
 MIN_HOST_EVENTS = 100  # With fewer operators and calls, most of them may really be long.
 # With fewer, all of them may be long. Of 170 intact traces, the shortest event takes less than 2 µs in each.
 MIN_EVENTS = 5
-NOTHING_SHARE = 0.01  # If more of the kernels last 0 ns, their times are missing, because no kernel takes 0 ns.
-CUT_DOUBT = 0.005  # If more of all operations were cut, the durations of other operations may be too long as well.
+NOTHING_SHARE = 0.01  # Share of kernels that take 0 ns. No kernel really does, so with a larger share the times are missing.
+CUT_DOUBT = (
+    0.005  # Share of operations that were cut. With a larger share, the durations of other operations may be too long as well.
+)
 FOREIGN_SHARE = 0.05  # Share of the GPU's time, the same as for operations without a launch.
 MAX_HARMLESS_CUTS = 3  # Up to this many cut operations hardly change the busy share, because each was cut where it must end.
-CUT_SHARE = 0.2  # If more of all operations were cut, durations are wrong in general.
+CUT_SHARE = 0.2  # Share of operations that were cut. With a larger share, durations are wrong in general.
 
 _EARLY = f"""SELECT count(*) FILTER (g.start_ns < c.start_ns - {EARLY_NS}), count(*) FROM gpu_ops g JOIN runtime_calls c USING (call_id)
 WHERE g.device = $device AND g.gpu_op_id % greatest((SELECT count(*) FROM gpu_ops) // {MAX_CHECKED_OPERATIONS}, 1) = 0"""

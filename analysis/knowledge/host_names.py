@@ -21,8 +21,9 @@ ALLOCATOR_FRAME = re.compile(r"torch/cuda/memory\.py\(\d+\): empty_cache|_cuda_e
 COMPILE_CALL = re.compile(
     r"ModuleLoad|ModuleUnload|LibraryLoad|LibraryUnload|LinkCreate|LinkAdd|LinkComplete|ModuleGetFunction|KernelGetFunction"
 )
-# Operators that compute. The pattern excludes those that only make a view or a sparse tensor, allocate memory or return a Python number, and those
-# that leave the computing to an operator inside them. Anomaly detection makes any of them take over 50 µs: it stores stacks.
+# Operators that compute. The pattern excludes those that only make a view or a sparse tensor, allocate memory or return a
+# Python number, and those that leave the computing to an operator inside them. With anomaly detection each of them takes over
+# 50 µs, because it stores a stack.
 COMPUTING = re.compile(
     r"^(aten|torchvision|torchaudio)::(?!_?(unsafe_|tensor_|[hvd](?=split))?(un)?(view|reshape|expand|transpose|t$|permute|slice|select|split|chunk|bind|narrow|as_strided|squeeze|flatten|"
     r"detach|alias|(new_)?empty|result_type|lift|resize|set_|movedim|moveaxis|swap(axes|dims)|ravel|(?<=un)fold$|numpy_T|[mM][TH]$|matrix_H|adjoint|conj$|neg_view|resolve_|"

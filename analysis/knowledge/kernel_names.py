@@ -85,7 +85,7 @@ def first_match(table: str, name: str) -> KernelNameRule | None:
 def _without_parameters(name: str) -> str:
     """Remove the parameter list from a demangled C++ name.
 
-    The types in the list, such as ``cudnn::reduced_divisor``, belong to other code and would mislead.
+    The types in the list, such as ``cudnn::reduced_divisor``, belong to other code and would be misleading.
     """
     if not name.endswith(")"):
         return name

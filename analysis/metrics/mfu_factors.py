@@ -42,8 +42,8 @@ def _factors(measured: DeviceMeasurements) -> _Factors | str:
     if not measured.counted or not measured.busy_ns or measured.works_ms == 0 or not flops or not flops.union_ns:
         return "No GEMM, convolution or attention kernel is known in the steady window."
     works_ms = measured.busy_ns / measured.counted / 1e6 if measured.works_ms is None else measured.works_ms
-    # The busy share and the FLOP-kernel share use the same busy time. The profile's own busy time may consist mostly of
-    # collectives that wait for another rank.
+    # The busy share and the FLOP-kernel share are relative to the same busy time. The profile's own busy time may consist
+    # mostly of collectives that wait for another rank.
     flop_kernels = min(flops.union_ns / measured.counted / 1e6 / works_ms, 1.0)
     sampled, gpu = measured.sampled, measured.gpu
     mhz = sampled.means.get("clock_sm_mhz") if sampled else None

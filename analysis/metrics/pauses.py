@@ -27,7 +27,7 @@ MAX_DISTANCE_DIFFERENCE = 1
 VERB: dict[Reason, str] = {"evaluation": "evaluated", "checkpoint": "wrote a checkpoint", "unknown": "paused"}
 # A step longer than this many medians contains an evaluation or a wait for the user, unless such steps recur.
 PAUSE_RATIO = 20.0
-MIN_PAUSES = 3  # Pauses that occur at least this often belong to the loop, such as a checkpoint every hundred steps.
+MIN_PAUSES = 3  # Pauses of a run. With at least this number, they belong to the loop, such as a checkpoint every hundred steps.
 WAIT_RATIO = 1.5  # If long steps take this multiple of the mean, the host waits in them for work that it launched ahead.
 MAJORITY = 0.5  # A larger share of the first steps of rounds, or of the time before them, is a majority.
 
@@ -53,10 +53,10 @@ class Pauses:
     def period(self) -> float | None:
         """The number of steps between pauses; None if it varies.
 
-        Two pauses suffice if their distance also divides the distance of the first pause from step 0, within one step.
+        Two pauses suffice if the first pause is a multiple of their distance after step 0, to within one step.
         """
         distances = np.diff(self.steps)
-        # The distance is negative if a script's own marks restart in each epoch.
+        # The distance is negative if a script counts its marks from 0 again in each epoch.
         if not len(distances) or np.ptp(distances) > MAX_DISTANCE_DIFFERENCE or distances.min() <= 0:
             return None
         mean_distance = float(distances.mean())
@@ -267,7 +267,8 @@ def round_of(spans: Sequence[StepSpan], counted_ns: npt.NDArray[np.float64]) -> 
 def rounds_confirmed_by(by_marks: Round, profiled: ProfileData) -> Round | None:
     """Return the rounds of ``by_marks`` after a check against a profile; None if the profile refutes them.
 
-    * Marked steps may be shorter than their kernels, because the host runs ahead of the GPU and waits for it occasionally. The
+    * Marked steps may be shorter than their kernels, because the host runs ahead of the GPU and waits for the GPU only
+    occasionally. The
       steps on the device then decide how long a usual step is. If they show no long time before a round, there are no rounds.
     * A loader with one worker per step of the round makes the same pattern as rounds. If the profile contains a full round, its
       waits for batches show whether the loader is the reason. Otherwise, a loader is always assumed to be the reason.

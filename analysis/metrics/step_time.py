@@ -33,8 +33,8 @@ from sawtooth.analysis.metrics.step_time_evidence import (
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
-MAX_PROFILE_DIFFERENCE = 0.05  # The profile is preferred to an estimate that differs by less, because the profile was measured.
-MAX_EVIDENCE_DIFFERENCE = 0.08  # Evidence that differs by less agrees, because this is telemetry's own error.
+MAX_PROFILE_DIFFERENCE = 0.05  # If profile and estimate differ by less, the profile is used, because it was measured.
+MAX_EVIDENCE_DIFFERENCE = 0.08  # Evidence agrees if it differs by less than this, which is telemetry's own error.
 # Loading in the run takes at least this share of the profiled loading: batches differ, and the page cache warms.
 MIN_LOADED = 0.8
 # Telemetry with a larger ratio high ÷ low is not used: the trace's interval of a host-limited run is as narrow.

@@ -20,7 +20,7 @@ from sawtooth.ingest.loop.step_parts import StepParts
 
 FLOOR_MARGIN = 0.96  # The same kernels were up to 4 % faster outside the profile, rarely more.
 SUSTAINED_CLOCK_FACTOR = 1.08  # Clocks in a long run are up to 8 % below the clocks in a profile of few steps.
-GPU_BOUND = 1.12  # If no profiled step takes more than this multiple of the GPU's own work, the host has no influence.
+GPU_BOUND = 1.12  # If every profiled step takes at most this multiple of the GPU's own work, the host has no influence.
 # Factors from 147 host-limited runs. The replay without the profiler was too long by more than the first factor for two of them. It
 # was too short by more than the second for four (1.67 to 4.3 times): three with loaders, one on a slower host. The next value was 1.39.
 ESTIMATE_FACTOR, ESTIMATE_SHORT = 1.6, 1.42
@@ -34,9 +34,10 @@ LIKE_MEAN = 0.9  # If the median of steps is below this share of their mean, a f
 NOT_REPRESENTATIVE = 1.25  # Of 54 runs with telemetry, both unrepresentative ones are above (1.7, 4.9), 51 below, one at 1.254.
 # On one idle host, runs of a loop minutes apart took 12.9 to 19.8 ms per step; of another loop, 23.5 to 30.0 ms.
 HOST_SPEED_FACTOR = 1.25
-# A host's speed changes within seconds. 0.14 is the smallest drift with which the marks' intervals of 17 of 19 host-limited runs on one
-# host include stopwatch times of other seconds (docs/evidence/comparisons.md). Parts of 0.5 to 4 s differ by the same amount, so their
-# length does not matter. All these runs are shorter than a minute. In longer runs, minutes are assumed to be independent.
+# A host's speed changes within seconds. 0.14 is the smallest drift with which the marks' intervals of 17 of 19 host-limited
+# runs on one host include stopwatch times of other seconds (docs/evidence/comparisons.md). Parts of 0.5 to 4 s differ by the
+# same amount, so their length does not matter. All these runs are shorter than a minute. In longer runs, the host's speed in
+# different minutes is assumed to be independent.
 HOST_DRIFT, HOST_DRIFT_S = 0.14, 60.0
 BY_UTILIZATION, BY_PERIOD = "kernel time ÷ mean utilization", "the period of GPU activity"
 STOPWATCH_ERROR = 0.01  # Relative error of a stopwatch over many steps, stopped by hand or by a loop without synchronisation.
@@ -266,9 +267,9 @@ def longer_than_profile(
 ) -> bool:
     """Return whether a step of ``ms``, at least ``low_ms``, contains more than the profiled steps show.
 
-    It does not if the profiled step (``profiled_ms``, with the profiler's cost) is longer than ``low_ms``: the replay may have
-    removed too much. Exception: the profile never waited for its loader workers (the estimate is not ``bounded``), and the
-    replay's error would have to exceed ``ESTIMATE_FACTOR``.
+    It does not if the profiled step (``profiled_ms``, with the profiler's cost) is longer than ``low_ms``: the replay may
+    have removed too much. There is one exception: if the profile never waited for its loader workers (the estimate is not
+    ``bounded``), and the replay's error would have to exceed ``ESTIMATE_FACTOR``, the result is true.
     """
     if not bounded and low_ms > ESTIMATE_FACTOR * estimate_ms:
         return True

@@ -23,7 +23,7 @@ GRAPH_CAUTION = 0.50  # If graphs launch more of the GPU time, attribution by op
 
 WAITS_CAUTION = 0.05  # If a rank may wait for more than this share of the step, its profiled step time is doubtful.
 MAY_WAIT = ("comm_wait", "unattributed")  # Causes of exposed communication that may be a wait instead of a transfer.
-DECIDES_MEAN = 0.10  # A step decides the mean if the mean without it differs by more than this share.
+DECIDES_MEAN = 0.10  # One step determines the mean if the mean of the other steps differs by more than this share.
 DROPPED = ": the profiler dropped host events"
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
 SINGLE_STEP = "The profile has one counted step, so it cannot show how steps vary."

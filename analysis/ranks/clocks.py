@@ -21,7 +21,7 @@ from sawtooth.analysis.run.job import SEND_RECEIVE
 
 # Operations whose kernels may end at different times: a root need not wait for the other ranks, nor a sender for its receiver.
 ROOTED_OPERATIONS = ("broadcast", "reduce", SEND_RECEIVE)
-MIN_ENDS_FOR_DRIFT = 8  # Number of common collectives. With fewer, the scatter of single ends looks like drift.
+MIN_ENDS_FOR_DRIFT = 8  # Number of common collectives. With fewer, the variation of single ends looks like drift.
 MIN_DRIFT_NS = 20_000  # Drift over the whole recording. Smaller drift is within the scatter of the ends.
 
 I64 = NDArray[np.int64]

@@ -1,9 +1,9 @@
 """Kernels that run during communication, and the time that waiting collectives add to them.
 
-A collective that waits for other ranks takes SMs and memory bandwidth from kernels that run at the same time. Under the profiler,
-the rank with the faster host waits far longer than in the run, so its kernels are recorded as too long. The added time is the
-difference to the same kernels without communication, on this rank or another. It is subtracted. The transfer of a collective also
-slows kernels, but in the run without the profiler as well, so that part is kept.
+A collective that waits for other ranks takes SMs and memory bandwidth from kernels that run at the same time. Under the
+profiler, the rank with the faster host waits far longer than in the run. So the recorded times of its kernels are too long.
+The added time is the difference to the same kernels without communication, on this rank or another. It is subtracted. The
+transfer of a collective also slows kernels. This slowdown is not removed, because it also happens without the profiler.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ GROUP_COLUMNS = (
     "collective", "position", "step", "name", "group", "group_size", "description", "forward", "ranks", "bytes",
     "dur_ns", "shortest_ns", "wait_ns", "exposed_ns", "exposed_wait_ns", "sends", "receives", "serves",
 )  # fmt: skip
-DEFAULT_DESCRIPTIONS = ("default_pg", "undefined")  # PyTorch sets them if the program does not, so they show no purpose.
+# PyTorch's own descriptions, for groups that the program does not describe. They show no purpose.
+DEFAULT_DESCRIPTIONS = ("default_pg", "undefined")
 GRADIENT_COLLECTIVES = ("allreduce", "reducescatter", "allgather")
 # Reductions per step before the backward pass. Tensor parallelism has at least one per layer. A loss or a metric is reduced only
 # once.

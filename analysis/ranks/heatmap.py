@@ -24,8 +24,8 @@ MAX_CELLS = 2_500  # Cells of a heatmap. Each cell takes about 60 bytes in the p
 MIN_ROW_LIMIT = 64  # Rows that a heatmap may always have. A job with up to this many ranks has one row per rank.
 MAX_PARTIES = 32  # Hosts or ranks in the matrix of waits. A reader cannot distinguish more rows.
 HEATMAP_COLUMNS = ("rank", "host", "stage", "step", "own_ms", "wait_ms")
-# Shares of a rank's largest excess over the other ranks in a step. A step above MIN_STALL_SHARE is a stall. If any other step is
-# above MAX_NORMAL_SHARE, the stalls do not stand out clearly.
+# Shares of a rank's largest excess over the other ranks in a step. A step above MIN_STALL_SHARE is a stall. Stalls are clear
+# only if all other steps are below MAX_NORMAL_SHARE.
 MIN_STALL_SHARE, MAX_NORMAL_SHARE = 0.5, 0.25
 MAX_NAMED_STEPS = 4  # Steps that a sentence names. The heatmap shows all of them.
 

@@ -25,7 +25,8 @@ from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry, other_time_n
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
 
-# Share of a rank's pauses. If the steps of the other ranks are shorter by at least this share, these ranks do not wait for it.
+# Share of a rank's pauses. If the other ranks' steps are shorter than this rank's by at least this share of its pauses, they
+# do not wait for it.
 SAME_LENGTH = 0.5
 WAIT_FOR_RANKS = ("exposed_comm", "comm_wait")  # This owner and cause in the ledger is a rank's wait for other ranks.
 LAUNCHES = ("idle", "launch_bound")  # The GPU waits for the host's launches.

@@ -254,7 +254,7 @@ def replay_together(
                 to_resume += _release(arrived, collective, collectives)
         if not arrived:
             break
-        abandoned += 1  # All ranks wait. Those that have waited longest continue without the others.
+        abandoned += 1  # All ranks wait, so the ranks that have waited longest continue without the others.
         first = min(arrived, key=lambda collective: min(at for _, at in arrived[collective]))
         expected[first] -= len(arrived[first])
         to_resume += _release(arrived, first, collectives)

@@ -86,8 +86,8 @@ class RecordedJob:
     def gain_ms(self, lost_ns: Mapping[int, float | F64]) -> float:
         """Return the mean gain of a counted step in ms if the ranks in ``lost_ns`` do not lose this time.
 
-        ``lost_ns`` has, by position, the lost time per step: one value for all steps, or one per counted step. A rank's own time
-        is shortened only where it exceeds the usual time, and never below the usual time.
+        ``lost_ns`` has, by position, the lost time per step: one value for all steps, or one per counted step. A rank's own
+        time is shortened only if it exceeds the usual time, and at most to the usual time.
         """
         if not self.counted.any():
             return 0.0
@@ -139,7 +139,7 @@ def _levels(position: I64, collective: I64) -> I64:
             first = np.where(present > 0, present, -1).argmax()
             ready[first] = True
             participants = np.flatnonzero((meeting == first) & (level < 0))
-            level[participants] = now  # All members get this level, although some ranks reach the collective later.
+            level[participants] = now  # The level of all members, although some ranks reach the collective later.
         is_done |= ready
         at[unfinished] += ready[current]
         level[at[unfinished][ready[current]] - 1] = now

@@ -155,7 +155,7 @@ def _apply(problem: ReplayProblem, edit: Edit) -> ReplayProblem:
         case WithoutCalls(calls):
             hit = np.isin(host.call, np.array(calls))
             moving = hit & (host.pred >= 0)
-            loader = np.array(HOST_CAUSES) == "data_wait"  # Its time stays, because the next batch is still needed.
+            loader = np.array(HOST_CAUSES) == "data_wait"  # The loader's time stays, because the next batch is still needed.
             parts = np.where(moving[:, None] & ~loader, 0, host.gap_parts)
             if edit.python_stays:
                 parts[moving, PYTHON] = np.maximum(host.gap_parts[moving, PYTHON] - BETWEEN_CALLS_NS, 0)

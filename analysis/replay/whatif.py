@@ -153,7 +153,7 @@ class WhatIf:
             low, high = min(low, stays if keeps_rest else after.ms), max(high, stays)
         low, high = max(min(low, middle) - error_ms, self.least_ms(best, edits)), max(high, middle) + error_ms
         if not best.represented and best.estimate.high is None and not loader_edits(edits) and not removes_excess(edits):
-            high = max(high, best.ms)  # The workers' rate is unknown, so they may limit the step.
+            high = max(high, best.ms)  # The rate of the workers is unknown, so they may limit the step at today's time.
         if self._waits_for_workers_ms(best, edits, "most"):
             high = max(high, best.ms)
         return no_faster_than_workers(best, edits, low, "least"), no_faster_than_workers(best, edits, high, "most")
@@ -272,8 +272,8 @@ class WhatIf:
         """Return the GPU's work per step in ns: operations of ``edited`` at their unchanged starts.
 
         No step is shorter. With ``dispatched``, each operation includes its dispatch: the latency of its stream, but at least
-        that of a CUDA graph. The unchanged starts are needed because a host that launches late hides dependencies between streams:
-        in a replay with a faster host, operations may overlap that cannot.
+        that of a CUDA graph. The unchanged starts are needed because a host that launches late hides dependencies between
+        streams. With a faster host, the replay may let operations overlap that cannot overlap.
         """
         spans = step_spans(self.problem, self._unchanged, self.device, self.counted)
         on_device = np.array([device == self.device for device, _ in edited.streams], bool)[edited.ops.stream]

@@ -16,7 +16,7 @@ from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_parts import StepParts
 
-SLOWED_RATIO = 1.5  # Ratio of profiled to own step time. From it on, profiled times are not shown next to the run's own.
+SLOWED_RATIO = 1.5  # Profiled step ÷ the run's step. At a larger ratio, profiled times are not shown next to the run's times.
 UNPROFILED_IS_SHORTER = "As profiled: the profiler slows the host, so the run's step is shorter."
 OF_A_RHYTHM = 1.25  # Times the median step. Longer steps are slow, and a mean above it is more than jitter.
 MIN_SLOW = 2  # One slow step may be a warm-up or chance.

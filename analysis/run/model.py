@@ -72,7 +72,7 @@ class Action:
     object: str
     how: str = "."
     amount: float | None = None
-    records_again: bool = False  # It changes only the recording: the next one shows a shorter step.
+    records_again: bool = False  # True if the change affects only the recording: the next recording shows a shorter step.
 
     @property
     def short(self) -> str:
@@ -97,7 +97,7 @@ Topic = Literal[
     "power_limit",  # The power limit holds the clocks down.
     "memory",  # Advice about the GPU's memory.
     "spare_memory",  # Memory is not used.
-    "marks_steps",  # How to mark steps. Without marks no advice has a time.
+    "marks_steps",  # Advice on marking steps. Without marks, no advice has a predicted time.
 ]
 
 
@@ -147,7 +147,8 @@ class Finding:
     explains: Explains = Explains()
     samples_per_second_times: float | None = None  # The largest gain in samples per second.
     needs_first: tuple[str, ...] = ()  # The rules whose change must come before.
-    enabled_by: tuple[str, ...] = ()  # Those of them without which this change cannot be made; its gain includes theirs.
+    # The rules among them without whose changes this change cannot be made. The gain includes theirs.
+    enabled_by: tuple[str, ...] = ()
     limits_the_step: bool = False
     fed_every_ms: float | None = None
     observed: str = ""  # What only samples show.

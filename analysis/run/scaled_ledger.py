@@ -19,14 +19,15 @@ NOTHING_MS = 1e-9  # A picosecond: smaller times are rounding errors and cannot 
 def at_best(ledger: Sequence[LedgerRow], best: BestStepTime) -> list[LedgerRow]:
     """Return the ledger with an unprofiled column that sums to the best step time.
 
-    The GPU's work is unchanged. Lost time shrinks or grows in proportion, but not beyond the lost time of the profiled steps, because
-    the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make them longer.
-    No lost time grows if only such time was lost, or if the profiled steps do not represent the run, because a slower
-    host is then not the reason for its longer steps. The rest of the step is time that no profiled step shows. If the work
-    alone is longer than the step, it shrinks to the step.
+    The GPU's work is unchanged. Lost time shrinks or grows in proportion, but not beyond the lost time of the profiled steps,
+    because the profiler only ever slows a host. Copies and launch latency do not grow, because a slower host does not make
+    them longer. No lost time grows if only such time was lost, or if the profiled steps do not represent the run. A slower
+    host is then not the reason for the run's longer steps. The rest of the step is time that no profiled step shows. If the
+    work alone is longer than the step, it shrinks to the step.
 
-    The rest may be no more than the error of the best step time: without it, the step is still in its interval. Then it is not
-    shown as time of its own. The host's lost time grows by it, if by no more than a host's speed varies, else it is unattributed.
+    The rest may be no more than the error of the best step time: without it, the step is still in its interval. Then it is
+    not shown as time of its own. This rest is added to the host's lost time if a host's speed varies that much. Otherwise it
+    is unattributed.
 
     The ledger is unchanged if the profile is itself the strongest evidence, or if nothing was replayed.
     """

@@ -48,8 +48,8 @@ def lay_over(
 ) -> None:
     """Create ``schema`` with tables that contain ``causes`` instead of the recorded values.
 
-    ``recording``, ``derived`` and ``sums_file`` are aliases of attached files. The search path must name the schema before them,
-    and the schema must be dropped before they are detached.
+    ``recording``, ``derived`` and ``sums_file`` are aliases of attached files. In the search path, the schema must come
+    before the recording's own schemas. It must be dropped before the recording is detached.
     """
     places = {"schema": schema, "derived": f'"{derived}".main', "summed": f'"{sums_file or derived}".main'}
     con.execute(_SQL["begin"].format(**places))

@@ -20,7 +20,8 @@ COUNTS_KERNELS = "util_pct"
 WITHOUT_COPIES = "gr_active_pct"
 # Share of busy time. With more copies, GPM is used: it does not count copies, but undercounts short bursts.
 COPIES_SHARE = 0.05
-# Ratio of the counters' scatters from which GPM is used. NVML updates every 0.2 s and scatters if the load comes in bursts.
+# Ratio of the counters' scatters from which GPM is used. NVML updates every 0.2 s, so its values vary if the load comes in
+# bursts.
 STEADY_RATIO = 2.0
 MIN_SAMPLES = 10  # Fewer utilization windows (1/6 to 1 s each) do not represent a run.
 MIN_UTIL_PCT = 1.0  # Utilization has whole percents. Below 1 %, rounding alone changes the step time by half.

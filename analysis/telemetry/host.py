@@ -17,7 +17,7 @@ from sawtooth.ingest.quantities.registry import HOST_COLUMNS
 
 MIN_SAMPLES = 5  # Seconds. Fewer samples do not represent the run.
 
-CORES_FULL_PCT = 90.0  # Utilization of all cores. Above it, no core is really free.
+CORES_FULL_PCT = 90.0  # Utilization of all cores. Above this value, no core is really free.
 WORKER_FULL_PCT = 80.0  # Utilization of one core. A worker that always computes also needs time to hand over batches.
 WORKER_WAITS_PCT = 50.0  # Utilization of one core. Below it, a worker waits more than it computes.
 BLOCKED_PCT, DISK_FULL_PCT, IO_WAIT_PCT = 20.0, 50.0, 10.0  # From any of these on, the workers wait for a disk.

@@ -1,8 +1,8 @@
 """Kernel time of ranks without the slowdown by communication that waits for other ranks.
 
-A loud kernel is one that runs only during communication. Its time is replaced by the time that another rank needs for the same
-kernel without communication. If the rank has another batch size, no other rank runs the same shape. Then the ratio of the ranks'
-work comes from the kernels that both ranks run without communication.
+Kernels that run only during communication are called loud. Its time is replaced by the time that another rank needs for the
+same kernel without communication. If the rank has another batch size, no other rank runs the same shape. Then the ratio of
+the ranks' work comes from the kernels that both ranks run without communication.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def find_stragglers(
     if not late:
         return ()
 
-    # The job gains nothing from a stall while its GPUs have work.
+    # A stall costs the job nothing while its GPUs have work.
     works_ms = [sum(float(part.ns.mean()) for part in rank.parts if part.cause == WORK) / 1e6 for rank in own]
     idle_ms = max(run_speed.step_ms - max(works_ms), 0.0)
 
@@ -238,8 +238,8 @@ def _job_gain_ms(job: JointReplay, recorded: RecordedJob, late: Sequence[ExcessT
     """Return the gain of the job's step, in ms, if the ranks in ``late`` take no longer than their peers.
 
     Excess kernel work is shared with the peers where possible. Hosts may wait for a late rank without a recorded call, for
-    example at a barrier on the CPU. A replay keeps this wait, so it shows no gain. If the peers idle for about as long as the
-    late rank loses, the gain comes from the recorded collectives.
+    example at a barrier on the CPU. A replay keeps this wait, so it shows no gain. If the peers are idle for about as long as
+    the late rank's loss, the gain comes from the recorded collectives.
     """
     gain_ms = _replayed_gain_ms(job, late, step_ms)
     worst = max(late, key=lambda rank: rank.own_ms)

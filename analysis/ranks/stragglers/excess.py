@@ -60,7 +60,7 @@ def longer_by_gap_ns(
     long = excess >= MIN_STALL_SHARE * len(excess) * least_ns
     recurs, stalls = _stalls_recur(long, rank, excess)
     persists = len(excess) > 0 and (excess >= least_ns).mean() > PERSISTENT_SHARE
-    if long.sum() == 1 and not recurs:  # The stall happened by chance, so it does not count in the mean.
+    if long.sum() == 1 and not recurs:  # A single stall may be chance, so it does not count in the mean.
         excess = np.where(long, np.median(excess), excess)
     return (float(excess.mean()) if recurs or persists else 0.0), stalls
 

@@ -20,7 +20,7 @@ from sawtooth.analysis.replay.simulation import I64, NEVER, HostNodes, ReplayPro
 WORK = "work"  # The cause of kernel time, which excludes communication.
 COPIES = "copies"  # The cause of the time of copies between host and GPU.
 OF_GPU = (WORK, COPIES)  # These causes are times of the GPU, not of the host.
-LONG_GAP_NS = 500_000  # Recording one event never makes a gap this long, but a slow host under the profiler may.
+LONG_GAP_NS = 500_000  # Recording one event never takes this long, but a slow host under the profiler may have such gaps.
 COST_ERROR = 0.5  # Error as a share of the profiler's cost that the replay removes. Two hosts of one job differ by this share.
 # Error as a share of host time. Under the profiler, one host of a balanced job was up to 30 % slower than the other.
 HOST_ERROR = 0.35

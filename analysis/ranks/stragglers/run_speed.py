@@ -26,7 +26,7 @@ EditsAt = Callable[[float], Mapping[int, Sequence[Edit]]]
 
 
 def stalls_more_often(job: JointReplay, measured_ms: float | None, usual_ms: float | None) -> bool:
-    """Return whether the profiled steps only stall more often than those of the run.
+    """Return whether the profiled steps differ from the run's only by more frequent stalls.
 
     The mean replayed step is then longer than ``measured_ms``, but the median one is about the run's median step, ``usual_ms``.
     The hosts are as fast as in the run.
@@ -99,8 +99,8 @@ def with_equal_hosts(job: JointReplay, own: Sequence[OwnTime], peers: Sequence[S
     the replay, such a host hides what another rank loses. Each host becomes as fast in its launches as the fastest of its peers,
     or of all ranks if the rank has no peers.
 
-    The hosts become slower than the slowest of ``job`` only if ``step_ms`` is longer than the replayed step. Otherwise hosts that
-    do not limit the step would slow down until they do.
+    The hosts become slower than the slowest of ``job`` only if ``step_ms`` is longer than the replayed step. Otherwise the
+    search would slow hosts that do not limit the step until they do.
     """
     per_launch = np.array([rank.short_ns / max(len(rank.short_calls), 1) for rank in own])
     fastest = [per_launch[positions if len(positions) > 1 else slice(None)].min() for positions in peers]

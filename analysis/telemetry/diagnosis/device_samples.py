@@ -24,7 +24,7 @@ USED = (
 )  # fmt: skip
 AT_WORK_PCT = 20.0  # A GPU that is busy for less of a window mostly waits.
 MAX_VALUES = 60_000_000  # 0.5 GB for all columns: 8 GPUs for three days at one sample per second.
-# A recording with fewer samples, or with less time in ns, says nothing about a run.
+# A recording with fewer samples, or less time (ns), is too short to describe a run.
 MIN_SAMPLES = 20
 MIN_NS = 20_000_000_000
 

@@ -43,7 +43,7 @@ def _stretches(gpu: DeviceSamples) -> list[Stretch]:
         return []
     times, idle = gpu.times[is_sampled], gpu.busy[is_sampled] < IDLE_PCT
     starts = times - gpu.weights[is_sampled].astype(np.int64)
-    unsampled = starts[1:] - times[:-1] > SHORT_WORK_S * 1e9  # It is not known what the GPU did in them.
+    unsampled = starts[1:] - times[:-1] > SHORT_WORK_S * 1e9  # It is not known what the GPU did in these times.
     separate = ~idle[1:] | ~idle[:-1] | unsampled
     first, last = np.flatnonzero(idle & np.append(True, separate)), np.flatnonzero(idle & np.append(separate, True))
     runs = [(int(starts[a]), int(times[b])) for a, b in zip(first, last, strict=True)]

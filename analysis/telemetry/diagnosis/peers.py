@@ -15,7 +15,7 @@ MIN_BUSY_PCT = 20.0  # Windows in which the peers are idle show nothing.
 # A GPU differs from its peers by at least these percentage points and median absolute deviations.
 MIN_POINTS = 10.0
 MIN_DEVIATIONS = 6.0
-MIN_TIME_SHARE = 0.8  # It differs in at least this share of the windows in which the peers work.
+MIN_TIME_SHARE = 0.8  # A GPU is unlike its peers if it differs in at least this share of the windows in which they work.
 MAX_UNLIKE_SHARE = 1 / 3  # If more GPUs differ, they are a second group with another role or job.
 
 

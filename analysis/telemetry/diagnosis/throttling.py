@@ -68,7 +68,7 @@ def _throttled_samples(gpu: DeviceSamples, kind: str, bits: int, violation: str 
         reason_bits = np.nan_to_num(gpu.values["clock_event_mask"]).astype(np.int64)
         mask |= (reason_bits & bits) != 0
         if kind == "hardware-throttling":
-            mask &= (reason_bits & HEAT) == 0  # The driver sets it for heat too, which is its own kind.
+            mask &= (reason_bits & HEAT) == 0  # The driver also sets this bit for heat, which is reported separately.
     if violation is not None and violation in gpu:
         mask |= np.nan_to_num(gpu.values[violation]) > 0
     if np.isfinite(gpu.busy).any():

@@ -200,7 +200,7 @@ def _growth(gpu: DeviceSamples) -> _Growth | None:
         return None
     first_half, last_half = values[half] - start, end - values[half]
     if last_half < LATER_GROWTH * first_half or np.diff(values).max() > 0.5 * (end - start):
-        return None  # It grew only at first, or in one jump.
+        return None  # Memory grew only at first, or in one jump.
     middles = (edges[:-1] + edges[1:]) // 2
     hours = float(edges[-1] - edges[0]) / 3.6e12 * (len(values) - 1) / (len(edges) - 1)  # Pauses are not counted.
     return _Growth(start, end, int(middles[working[0]]), int(middles[working[-1]]), (end - start) / max(hours, 1e-9))

@@ -12,7 +12,7 @@ F64 = NDArray[np.float64]
 
 MIN_SAMPLES = 24  # Fewer cannot show six periods of four samples.
 MIN_CYCLES = 6  # Fewer repetitions are not a reliable period.
-MIN_REGULARITY = 0.5  # Noise explains up to 0.3 of itself on ten periods, after the search for the best of them.
+MIN_REGULARITY = 0.5  # In pure noise, the best period explains up to 0.3 of the variance over ten periods.
 SAME_SCORE = 0.1  # Of strong lines with nearly the same score, the slowest is the fundamental, the others its harmonics.
 STRONG_LINE = 0.5  # A spectral line is strong if it has at least this share of the strongest line's power.
 SPECTRUM_SAMPLES = 512  # Samples of one spectrum: enough for a line, and fast enough for a page.

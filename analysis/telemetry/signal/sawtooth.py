@@ -1,14 +1,13 @@
 """The sawtooth: whether utilization rises and falls periodically, how fast and how deep.
 
-A sample describes the window that ends at its time. This has two limits. A period shorter than two samples is invisible. And a
-fast rise and fall, seen through slow samples, looks like a slow one (aliasing). So a period is only reported if the samples
-exclude that, or with a note that they do not.
-The proof is as follows. If windows cover time without gaps, no window longer than half a period can contain more than one
-pulse. So its value is at most period ÷ window × the mean. Peaks of twice the mean therefore mean that the period is at least
-two windows. The same holds for idle time, and two consecutive empty windows prove it as well.
-Definitions (docs/metrics.md): depth is p95 − p5. Duty is the share of samples above the middle of that range. Regularity is the
-share of the variance that a repeating pattern of that period explains. It is Stellingwerf's phase dispersion, over parts of ten
-periods, so that a slowly changing period still counts.
+A sample describes the window that ends at its time. This has two limits. A period shorter than two samples is invisible. And
+a fast rise and fall, seen through slow samples, looks like a slow one (aliasing). So a period is reported only if the samples
+exclude this, or with a note that they do not exclude it. The proof is as follows. If windows cover time without gaps, no
+window longer than half a period can contain more than one pulse. So its value is at most period ÷ window × the mean. Peaks of
+twice the mean therefore mean that the period is at least two windows. The same holds for idle time, and two consecutive empty
+windows prove it as well. Definitions (docs/metrics.md): depth is p95 − p5. Duty is the share of samples above the middle of
+that range. Regularity is the share of the variance that a repeating pattern of that period explains. It is Stellingwerf's
+phase dispersion, over parts of ten periods, so that a slowly changing period still counts.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ PROOF_SHARE = 0.6  # Share of the periods that must contain two consecutive empt
 LOOSE_SAMPLES = 4  # Samples per period, if windows may be shorter than the time between samples.
 MIN_BETWEEN = 4  # A period needs at least this many times between bursts.
 MAX_RATIO = 1.25  # Largest ratio of the longest to the shortest time between bursts of one period.
-BURST_SAMPLES = 8  # Fewest samples between bursts: with fewer, one sample is already a large part of that time.
+BURST_SAMPLES = 8  # Smallest number of samples between bursts. With fewer, a single sample is a large part of that time.
 
 
 class SignalRange(TypedDict):

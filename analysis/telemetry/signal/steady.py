@@ -131,7 +131,8 @@ def profile_shadow(time_ns: I64, busy: F64, profile: tuple[int, int]) -> tuple[i
         return start, end
     threshold = max(ACTIVE_POINTS, ACTIVE_SHARE * float(np.percentile(values, 98)))
     later = np.flatnonzero((times > end) & (values <= threshold))
-    # Writing begins within a second of the last event or not at all. So the first idle samples there belong to it.
+    # If the profiler writes a trace, it begins within a second of the last event. So the first idle samples there belong to
+    # the writing.
     if len(later) and times[later[0]] <= end + MAX_WRITE_START_NS:
         resumed = np.flatnonzero((times > times[later[0]]) & (values > threshold))
         end = int(times[resumed[0]]) if len(resumed) else int(times[-1])
