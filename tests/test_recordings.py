@@ -12,7 +12,9 @@ import pytest
 from tests.support.paths import ROOT
 
 BUNDLED_LIMIT_BYTES = 2_000_000  # The wheel contains these recordings.
-FIXTURE_LIMIT_BYTES = 850_000  # Most fixtures have 300 kB, those of two ranks 700 kB; one with a compilation is the largest.
+FIXTURE_LIMIT_BYTES = (
+    850_000  # Most fixtures have 300 kB, fixtures of two ranks 700 kB. The largest one contains a compilation.
+)
 TOTAL_LIMIT_BYTES = 34_000_000  # With more, a clone would be slow.
 TRUTH_KEYS = {
     "name",

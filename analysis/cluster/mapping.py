@@ -23,7 +23,7 @@ SUFFIX = ".rank.parquet"
 class SourceOutcome:
     """The result for one source: the number of rows of its summary (``ranks``), or a reason.
 
-    ``refused`` is why the source can never be read; ``failed`` is why it could not be read this time.
+    ``refused`` is the reason if the source can never be read. ``failed`` is the reason if only this attempt failed.
     """
 
     url: str

@@ -58,7 +58,7 @@ class Storage(Protocol):
         ...
 
     def fetch(self, name: str, to: Path) -> Path:
-        """Return a local file with an object's bytes: ``to`` if the bytes had to be copied.
+        """Return a local file with an object's bytes. This is ``to`` if the bytes had to be copied.
 
         Raises NotFoundError if there is no such object.
         """

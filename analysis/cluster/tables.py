@@ -51,7 +51,7 @@ class JobTables:
             )
         except duckdb.Error as error:
             raise SawtoothError(DAMAGED) from error
-        self.unused_traces = 0  # Number of traces that are copies, or whose rank has a later trace.
+        self.unused_traces = 0  # Traces that are not used: copies, and traces of ranks that have a later trace.
         self.ranks = self._ranks()
         self._con.register("chosen", self.ranks[["position", "file_row_number"]])
         self._con.execute("CREATE VIEW rank AS SELECT c.position, s.* FROM summaries s JOIN chosen c USING (file_row_number)")
@@ -143,7 +143,7 @@ class JobTables:
             "SELECT position, lost, held_ms, quiet, beside FROM rank WHERE list_contains(?, position)", [list(positions)]
         ).fetchall()
         losses = {}
-        # ``quiet`` are kernels without overlapping communication, ``overlapping`` kernels that always overlapped with communication.
+        # Kernels in ``quiet`` never overlapped with communication, kernels in ``overlapping`` always did.
         for position, lost, interrupted_ms, quiet, overlapping in rows:
             kernels = {_shape(row["kernel"]): (row["ns"], row["calls"]) for row in quiet}
             shapes = kernels.keys() | {_shape(kernel) for kernel in overlapping}

@@ -32,11 +32,10 @@ class ChainLine:
 class ChainChange:
     """The change from one run of the chain to the next.
 
-    ``fixed`` are the rules whose findings the later run no longer has. ``before_ms`` and ``after_ms`` are the measured
-    step times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together. If there is
-    none, it is the predicted step time for the fix with the largest gain. If the batch size changed, it is the prediction
-    for the new size. It is None without any prediction, or if the later run does not use the advised number (for example
-    of loader workers).
+    ``fixed`` are the rules whose findings the later run no longer has. ``before_ms`` and ``after_ms`` are the measured step
+    times in ms, None if not known. ``predicted_ms`` is the predicted step time for these fixes together, or else for the fix
+    with the largest gain. If the batch size changed, ``predicted_ms`` is the prediction for the new size. It is None if
+    nothing was predicted, or if the later run does not use the advised number (for example of loader workers).
 
     All times are for the work in one step of the earlier run. ``work`` is the work in a step of the later run divided by
     the work in a step of the earlier run. ``verdict`` is the answer of the comparison.

@@ -97,10 +97,10 @@ class Comparison:
     """A comparison of B with A.
 
     ``disagreement`` is the sentence above the waterfall if the profiles and the best step times disagree. ``throughput``
-    decides the headline if a step does different work on each side, else it is None. ``effects`` are the differences in set-up
-    and the part of the change that each explains. ``other_model`` says that the runs train different models, so that their
-    times do not show the effect of a change. ``other_program`` says that this was judged by kernels, because shapes are missing.
-    ``conditions`` are the command, machine, versions and set-up of both sides.
+    decides the headline if a step does different work on each side, else it is None. ``effects`` are the differences in
+    set-up and the part of the change that each explains. ``other_model`` says that the runs train different models, so that
+    their times do not show the effect of a change. ``other_program`` says that the kernels were compared for this, because
+    shapes are missing. ``conditions`` are the command, machine, versions and set-up of both sides.
     """
 
     a: Side
@@ -156,7 +156,7 @@ class Comparison:
 
     @property
     def partly_counted(self) -> bool:
-        """Whether operations are counted too incompletely on a side to compare the counts."""
+        """Whether a side has too many uncounted operations for a comparison of the counts."""
         counted = [run for side in (self.a, self.b) for run in side.runs if run.metrics["flops_per_step"].value is not None]
         return any(counted_flops(run) is None for run in counted)
 
@@ -193,7 +193,7 @@ def compare(a: Side, b: Side) -> Comparison:
     if models.other:
         word = of_other_work(word, OTHER_PROGRAM if models.by_kernels else OTHER_MODEL)
     elif unrelated and word.shown:
-        word = of_other_work(word, why_not[0].sentence)  # It is the only reason: one side has no GPU work.
+        word = of_other_work(word, why_not[0].sentence)  # Here the only reason is that one side has no GPU work.
     elif _one_command(a, b, changed) and not any(reason.key in OTHER_STEP for reason in why_not):
         word = of_one_command(word)
     if (withdrawn := withdrawn_by(a, b)) is not None and None in (best.a, best.b):
@@ -243,7 +243,7 @@ def _differences(
 ) -> tuple[SetupDifference, ...]:
     """Return the differences in set-up, and the findings that only the slower side has.
 
-    Therefore swapping the sides swaps the values of each difference. ``fixed`` are findings that only A has, ``new`` those that
+    The slower side does not depend on the order of A and B. ``fixed`` are findings that only A has, ``new`` those that
     only B has.
     """
     if slower:

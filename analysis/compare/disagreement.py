@@ -1,4 +1,4 @@
-"""Sentence for a profile whose change differs from the change of the best step times."""
+"""A sentence for two runs whose profiles show another change than the best step times."""
 
 from __future__ import annotations
 

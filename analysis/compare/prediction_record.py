@@ -18,7 +18,7 @@ from sawtooth.ingest.typed import from_json
 
 log = logging.getLogger("sawtooth")
 FILE = "predictions.json"
-MAX_PAIRS = 2000  # Pairs of runs. A page can still read a file with this many at once.
+MAX_PAIRS = 2000  # Largest number of pairs of runs in the file, which a page reads completely.
 FOLLOWS = "after="  # A tag. This run made the change that was advised for the named run.
 
 

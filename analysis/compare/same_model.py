@@ -13,10 +13,10 @@ from sawtooth.analysis.compare.comparison_side import Side
 from sawtooth.analysis.compare.reasons import WORK_DIFFERS
 from sawtooth.analysis.compare.significance.measured_steps import mean_of_all
 
-# Share of equal product shapes. Another batch size leaves only the weights' shapes equal, which are a third to a half
-# of all shapes.
+# Share of product shapes that both sides have. If only the batch size differs, the weights' shapes are equal: a third to a
+# half of all shapes.
 ONE_SHAPE = 0.8
-MAX_WORK_RATIO = 100  # Factor, as for ten times the width. If only the batch size differs, the weights are equal.
+MAX_WORK_RATIO = 100  # Ratio of the FLOPs per step. Ten times the width of all layers has this ratio.
 
 
 class Models(NamedTuple):

@@ -13,7 +13,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.base import Chart, TimeUnit, entry_of, marker, time_unit, with_layout
 from sawtooth.app.theme import ACCENT, MUTED, UNKNOWN, Colour, colour_of, place_of
 
-# Share of the longer step: less than a pixel in a chart of 300 px. Smaller parts are added up, so that the sum remains exact.
+# A share of the longer step. Smaller parts would be about one pixel of a chart of 300 px, so they share one bar.
 MIN_BAR_SHARE = 0.004
 CUT_FROM = 0.35  # Share of the step. If all changes are smaller, the axis is cut, because the changes would be unreadable.
 CHANGE_PX = 92  # Pixels on the right for a change in words, such as ▼ −613 ms.
@@ -110,7 +110,7 @@ def waterfall(bars: Sequence[WaterfallBar], names: tuple[str, str], title: str, 
             customdata=[hover],
             hovertemplate="%{customdata}<extra></extra>",
         )
-        # Always to the right of the bar, because its name is on the left.
+        # The words are always to the right of the bar, because the bar's name is on its left.
         words = fmt.duration_ms(length) if side else change_with_arrow(length)
         figure.add_annotation(
             x=max(base, base + length) / unit.ms,

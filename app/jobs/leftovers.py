@@ -43,7 +43,7 @@ def _is_abandoned(entry: Path, now: float) -> bool:
             # This server has just started and has no jobs. So a job with its process id is from an earlier process with this id.
             return order.server_pid == os.getpid() or not _alive(order.server_pid)
         return is_stale_upload(entry, now)
-    except UNREADABLE:  # A power failure truncated the order, so its writer no longer exists.
+    except UNREADABLE:  # A power failure truncated job.json, so its writer no longer exists.
         return True
     except OSError:
         return False

@@ -131,7 +131,7 @@ class AccessMiddleware:
         return _refuse(refusal, headers) if refusal else _redirect_to_screen(scope, headers)
 
     def _overload_refusal(self, scope: Scope) -> LoginRefusal | None:
-        """Return why a request is refused that could fill the memory, else None."""
+        """Return why a request could fill the memory and is refused; None if the request may continue."""
         if scope["path"].startswith(CLOSED_PATHS):
             return LoginRefusal(404, "There is nothing here.")
         if scope["type"] == "websocket" and self._sockets.full(self._peer(scope), trusted=self._trusted_proxy(scope)):
@@ -139,7 +139,7 @@ class AccessMiddleware:
         return None
 
     def _refusal(self, scope: Scope, headers: Headers) -> LoginRefusal | None:
-        """Return why a request with this host, origin or headers is refused, else None."""
+        """Return why a request is refused because of its host, origin or headers; None if the request may continue."""
         host = headers.get("host", "")
         if not self._host_allowed(_host_name(host)):
             return LoginRefusal(
@@ -161,7 +161,7 @@ class AccessMiddleware:
     def _host_allowed(self, name: str) -> bool:
         if self.settings.allowed_hosts:
             return name in self.settings.allowed_hosts or is_loopback(name)
-        # With a token, other names are safe, because a page of a DNS-rebinding attack has no cookie and is refused later.
+        # With a token, every name is safe: the page of a DNS-rebinding attack has no cookie, so its requests are refused below.
         return is_loopback(name) or self.settings.token is not None
 
     def _push_refusal(self, scope: Scope, headers: Headers) -> LoginRefusal | None:

@@ -2,9 +2,9 @@
 
     python -m tests.accuracy.exports FILE.sqlite …
 
-For each GPU of each file it compares the busy share of the analysed window, and the times of all kernels, copies and
-memory sets. For the file it compares the time of all NVTX ranges, and of the name with the largest difference. It exits
-with 1 if a quantity differs by more than 0.1 percent. The SQL runs in Python's sqlite3 and uses no code of Sawtooth.
+For each GPU of each file it compares the busy share of the analysed window, and the times of all kernels, copies and memory
+sets. For the whole file it compares the total time of all NVTX ranges, and the time of the one range name that differs most.
+It exits with 1 if a quantity differs by more than 0.1 percent. The SQL runs in Python's sqlite3 and uses no code of Sawtooth.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOLERANCE = 1e-3  # Largest accepted relative difference.
 KINDS = {"kernel": "KERNEL", "memcpy": "MEMCPY", "memset": "MEMSET"}
 WHOLE_GRAPHS = "GRAPH_TRACE"  # Whole CUDA graphs: Sawtooth counts them as kernels, Nsight puts them in their own table.
 EMITTED = re.compile(r",? ?(?:seq|op_id|sizes|input_op_ids) ?=.*$")  # emit_nvtx writes this after an operator's name.
-# 59 and 60 are ranges by push and pop, and by start and end.
+# Event type 59 is a range by push and pop, type 60 a range by start and end.
 RANGES = "SELECT coalesce(text, value, ''), n.end - n.start FROM NVTX_EVENTS n LEFT JOIN StringIds s ON s.id = n.textId WHERE eventType IN (59, 60) AND n.end IS NOT NULL"
 
 
@@ -56,7 +56,7 @@ class Compared:
 
 
 def union_ns(spans: Iterable[tuple[int, int]]) -> int:
-    """Return how long at least one of the spans (start, end) lasts."""
+    """Return the length of the union of the spans (start, end)."""
     total, reached = 0, -(1 << 62)
     for start, end in sorted(spans):
         total += max(0, end - max(start, reached))

@@ -24,8 +24,8 @@ MIN_PART_SHARE = Fraction(1, 100)  # Share of the step's change. A smaller part 
 class SetupDifference:
     """One difference between two runs.
 
-    It is either a choice or a finding. For a choice, ``what`` names it, ``a`` and ``b`` are its values in words, and ``amount`` is B's
-    value if it is a number. A ``finding`` belongs to one side only: to A, or to B if ``of_b``.
+    It is either a choice or a finding. For a choice, ``what`` names it, ``a`` and ``b`` are its values in words, and
+    ``amount`` is B's value if it is a number. A ``finding`` is a finding that only A has; if ``of_b`` is true, only B.
     """
 
     key: str
@@ -152,7 +152,7 @@ def effects(changes: Sequence[SetupDifference], waterfall: Sequence[RunRow]) -> 
     groups: list[tuple[list[SetupDifference], list[RunRow]]] = []
     for difference in changes:
         parts = [row for row in moved if row.owner in difference.explains or row.cause in difference.explains]
-        # Groups that act on one of these parts are joined with the new difference.
+        # The new difference joins all groups that act on one of its parts.
         shared = [group for group in groups if any(row in group[1] for row in parts)]
         joined = [d for group in shared for d in group[0]]
         rows = [row for row in moved if row in parts or any(row in group[1] for group in shared)]

@@ -9,7 +9,7 @@ from itertools import takewhile
 from sawtooth.analysis.compare.changed.differences import SetupDifference
 from sawtooth.analysis.run.model import Finding, RunResult
 
-# Keys of choices that a user makes directly. Other traits, such as copies to the host, only follow from choices.
+# Keys of choices that a user makes directly. Other traits, such as copies to the host, are consequences of choices.
 DIRECT_CHOICES = frozenset({"loader", "dtype", "gpus", "host_memory"})
 # Compiling a step changes these too, so they are direct choices only if the step was not compiled.
 CHANGED_BY_COMPILING = frozenset({"compile", "graph", "optimizer", "attention", "layout"})
@@ -69,9 +69,9 @@ def _predicted_for(
     """Return the prediction that A made for the advice that B follows.
 
     B follows a piece of advice if its set-up shows it (``changes``), or else if A's finding is ``fixed``. For one fix this is
-    the finding's prediction. For several fixes, the prediction is that of the plan after its last step that was made. Gains
-    of single findings do not add up, and later findings may have disappeared with the first ones. If B's set-up shows only
-    one fix, this fix may also have removed the other findings.
+    the finding's prediction. For several fixes, the prediction is the plan's step time after the last of its steps that B
+    made. Gains of single findings do not add up, and later findings may have disappeared with the first ones. If B's set-up
+    shows only one fix, this fix may also have removed the other findings.
     """
     changed_rules = {rule for difference in changes if difference.finding is None for rule in difference.rules}
     findings_by_change = [

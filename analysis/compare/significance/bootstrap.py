@@ -129,9 +129,9 @@ def _thinned(steps: F64) -> F64:
 def median_change_interval(a: Sequence[F64], b: Sequence[F64], *, resamples: int = RESAMPLES) -> Interval:
     """Return the 95 % interval of median(B) − median(A).
 
-    Each side is a list of step series in ms. The ends of the interval are percentiles of a moving-block bootstrap. Few
-    and short blocks underestimate the spread. So the ends are stretched around the observed change by t(0.975, ν) ÷
-    1.96 · √(τ ÷ τ_block ÷ (1 − block ÷ n)). ν is the number of independent stretches of both sides − 2. τ is the
+    Each side is a list of step series in ms. The ends of the interval are percentiles of a moving-block bootstrap. Few and
+    short blocks underestimate the spread. So both distances from the observed change to the ends are multiplied by t(0.975,
+    ν) ÷ 1.96 · √(τ ÷ τ_block ÷ (1 − block ÷ n)). ν is the number of independent stretches of both sides − 2. τ is the
     autocorrelation time of an AR(1) series like this one, and τ_block the part of it that blocks preserve.
 
     Each run needs at least one step. A run with more than MAX_STEPS is thinned evenly. Swapping the sides negates the

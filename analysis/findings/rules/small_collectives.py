@@ -31,9 +31,9 @@ from sawtooth.analysis.run.model import Action, CodeChange
 from sawtooth.analysis.units import in_number, in_words
 
 SMALL_BYTES = 1_000_000  # The time of a smaller collective depends on latency, not on bandwidth. This is true on NVLink and on the network.
-MIN_COLLECTIVES = 20  # Small collectives per step. A few are metrics and flags.
+MIN_COLLECTIVES = 20  # Small collectives per step. Fewer may be only metrics and flags.
 BUCKET_BYTES = 25 * 1024 * 1024  # DistributedDataParallel uses buckets of this size by default.
-MIN_BUCKET_RATIO = 8  # Default bucket size ÷ median size. Buckets of half the default size are a user's setting.
+MIN_BUCKET_RATIO = 8  # Default bucket size ÷ median size. With a smaller ratio, a user probably set the bucket size.
 ALL_REDUCE_OPERATOR = "c10d::allreduce_"
 JOIN_GRADIENTS = Action("Combine", "gradients", ": use a larger bucket_cap_mb, or one flat tensor for small values.")
 LARGE_BUCKETS_RISK = "Larger buckets start later and overlap less."

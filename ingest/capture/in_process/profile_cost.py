@@ -16,7 +16,9 @@ from ...loop.command import EARLY_END, PAUSED
 from .event_limit import MAX_EVENTS, EventLimit
 from .rank_agreement import agreed_end
 
-SLOWED_STEPS = 2  # The end of a profile slows two steps. In the first the trace is written, in the second CUPTI is detached.
+SLOWED_STEPS = (
+    2  # The end of a profile slows two steps: the trace is written during the first, and CUPTI is detached during the second.
+)
 # If the loop ends during a profile, the trace is written if it has this many whole steps. Otherwise the profile is discarded.
 MIN_PROFILED_STEPS = 3
 MIN_REPORTED_S = 3.0  # Shorter pauses are not reported. The profile of a usual loop is written in one to two seconds.
@@ -37,7 +39,7 @@ class ProfileCost:
         self._folder, self._ranks = folder, ranks
         self._limit = EventLimit()
         self._seconds: list[float] = []  # The duration of the end of each profile.
-        self._slowed: dict[int, int] = {}  # For each optimizer, the number of next steps that are slowed.
+        self._slowed: dict[int, int] = {}  # For each optimizer: how many of its next steps are slowed.
 
     def note_begin(self, uses_gpu: bool) -> None:
         """Note that a profile began; ``uses_gpu`` as in EventLimit."""

@@ -8,8 +8,8 @@ from collections.abc import Callable
 def phase_reader(counts: Callable[[], tuple[int, int]]) -> Callable[[int], str]:
     """Return a function that returns the phase of an optimizer's mark: eval, checkpoint or train.
 
-    ``counts`` returns the numbers of evaluations and checkpoints so far. The phase tells which number has changed since the optimizer's
-    previous mark. If both numbers have changed, the phase is eval.
+    ``counts`` returns the numbers of evaluations and checkpoints so far. The phase is eval if an evaluation came after the
+    optimizer's previous mark. Otherwise the phase is checkpoint if a checkpoint came after that mark.
     """
     last_counts: dict[int, tuple[int, int]] = {}
     first_counts = counts()

@@ -1,6 +1,6 @@
-"""Scenarios of the third set, recorded on an H100 when the analysis was complete.
+"""Scenarios of the third set, recorded on an H100 after the analysis was written.
 
-The models are in neither earlier set. Each pair differs in one change.
+The two earlier sets do not contain these models. Each pair differs in one change.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def scenario(
 ) -> Scenario:
     """Return a scenario of this set.
 
-    It has three profiled steps, six seconds of training with telemetry before them, one and a half seconds after them, and
-    step marks.
+    It records three profiled steps and step marks. Telemetry also covers 6 s of training before these steps and 1.5 s after
+    them.
     """
     cfg = {"workload": make.__name__, "sizes": [getattr(s, "__name__", str(s)) for s in sizes]}
     cfg |= {key: str(value) for key, value in options.items()}

@@ -57,7 +57,7 @@ def test_buffered_values_replace_polled_values(tmp_path: Path) -> None:
     fill()
     columns = read_session(recorded(tmp_path, 6, *((k * 0.1, fill) for k in range(60)), bench=bench)).columns()
     power = columns["power_w"][~np.isnan(columns["power_w"])]
-    # Before the first and after the last sample of the buffer, 506.727 W is polled. The buffer has 300 W.
+    # The buffer's samples are 300 W. Outside the time of the buffer, the polled 506.727 W remain.
     assert (power == 300.0).sum() >= 200 and (power == 506.727).sum() < 25
     assert (columns["util_pct"] == 71).sum() == 30  # The driver updates utilization every 200 ms.
 
