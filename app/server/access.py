@@ -139,7 +139,7 @@ class AccessMiddleware:
         return None
 
     def _refusal(self, scope: Scope, headers: Headers) -> LoginRefusal | None:
-        """Return why a request is refused because of its host, origin or headers; None if the request may continue."""
+        """Return why a request is refused because of its host, origin or headers; None if it is not."""
         host = headers.get("host", "")
         if not self._host_allowed(_host_name(host)):
             return LoginRefusal(
