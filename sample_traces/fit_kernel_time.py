@@ -127,7 +127,7 @@ def left_out(cases: Cases) -> Cases:
 
 
 def fit(name: str, every: Cases, gpu: GpuPeaks) -> FittedKernel:
-    """Return the row with the smallest absolute log residuals (smoothed near 0), evaluated on `every`."""
+    """Return the row with the smallest absolute log residuals (smoothed near 0), judged on all of `every`."""
     cases = [case for i, case in enumerate(every) if i % TEST_INTERVAL] if len(every) >= MIN_CASES_TO_TEST else every
     names = USED[name.split(".")[0]]
     first, lower, upper = (np.log([FACTORS[key][i] for key in names]) for i in range(3))

@@ -4,10 +4,10 @@
     python sample_traces/kernel_grid.py --family products --seed 1 --out other_products.jsonl
 
 Each line is one case (see `kernel_cases.py`): operator, dtype, shapes and further properties. `cold_us` and `warm_us` are the
-sums of its kernels' durations by CUPTI, as a trace has them (medians over repeats). For `cold_us` the inputs
-rotate, so that they are not in the L2 cache, except in small cases whose sets all fit into it. For `warm_us` the inputs were just
-used. `event_us` is the mean time per call by CUDA events, including launch gaps. `each_us` are the times of the first
-cold call's kernels, `kernels` their names, and `sets` the number of input sets in rotation.
+sums of its kernels' durations by CUPTI, as a trace has them (medians over repeats). For `cold_us` the inputs rotate, so that
+they are not in the L2 cache (except in small cases, of which all sets fit into the cache). For `warm_us` the inputs were just
+used. `event_us` is the mean time per call by CUDA events, including launch gaps. `each_us` are the times of the first cold
+call's kernels, `kernels` their names, and `sets` the number of input sets in rotation.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def time_cases(cases: list[Case]) -> list[dict[str, Any]]:
                 print(f"left out: {case.operator} {case.dtype} {case.dims} {case.extra}: {str(error).splitlines()[0][:120]}")
                 continue
             torch.cuda.synchronize()
-            mark()  # Earlier kernels belong to no repeat.
+            mark()  # This separates the repeats from the kernels before them.
             call_marked(calls)
             torch.cuda.synchronize()
             finished.append((case, event_us))

@@ -34,12 +34,12 @@ from sawtooth.sample_traces.two_gpus import crowd, largest_over_ranks  # noqa: E
 
 WARM, TIMED = 16, 12  # Steps before the length of a step is measured, and steps that measure it.
 TOTAL_S = 12.5  # The recorder profiles about 5 s after the loop's start.
-WINDOWS = {"step_s_pipelined": (0.12, 0.34), "step_s_after_profile": (0.7, 0.95)}  # As parts of all steps.
+WINDOWS = {"step_s_pipelined": (0.12, 0.34), "step_s_after_profile": (0.7, 0.95)}  # Shares of all steps.
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Time that one rank loses before each `every`-th step, besides the faults that its `Job` names."""
+    """Time that one rank loses before each `every`-th step, in addition to the faults of its `Job`."""
 
     rank: int
     seconds: float
@@ -54,7 +54,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Planted:
-    """A job, its fault, and the fields of the job that are faults themselves, with their right values."""
+    """A job, its fault, and the right values of those fields of the job that are faults."""
 
     job: Job
     fault: Fault | None = None

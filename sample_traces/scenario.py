@@ -24,7 +24,7 @@ class Scenario:
     warmup: int = 3
     timed_s: float = 3.0  # Seconds for which the unprofiled, pipelined loop is timed.
     min_steps: int = 20  # Fewest steps to time.
-    after_s: float = 0.0  # Seconds for which it is timed again after the profile; 0: a third as many steps.
+    after_s: float = 0.0  # Seconds for which the loop is timed again after the profile; 0: a third as many steps.
     marks: bool = False  # Write a file next to the trace with the time at which the host finished each step.
     synced_steps: int = 20
     first_steps: int = 5  # Steps before anything is measured.

@@ -74,7 +74,7 @@ class Pair:
     before: Job
     change: dict[str, Any]
     rule: str
-    after: str = ""  # The job after the change, if another pair's changed job is the same.
+    after: str = ""  # The name of another pair's changed job, if it is also this pair's job after the change.
 
     def sides(self) -> dict[str, Job]:
         """Return the job before the change and, unless another pair has it, the job after it."""

@@ -165,7 +165,7 @@ def clip(parameters: list[nn.Parameter]) -> None:
 def tensor_parallel(job: Job, rank: int) -> Step:
     """Return a step in which every matrix is split over the ranks.
 
-    Attention heads are also split if the job has some.
+    If the model has attention heads, they are split too.
     """
     shape = job.shape
     model = nn.Sequential()

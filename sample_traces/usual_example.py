@@ -2,9 +2,9 @@
 
     python sample_traces/usual_example.py --out chain
 
-The baseline waits for its data, computes in FP32 and uses small batches. Each variant has one more change than the one before
-it, and runs in a separate process. A stopwatch times the plain loop. Then `sawtooth.capture` records the same loop as a user
-would (telemetry, marks, loader's times, trace). The folder of a variant gets `run.sawtooth`, as the helper wrote it but
+The baseline waits for its data, computes in FP32 and uses small batches. Each variant adds one change to the previous
+variant, and runs in a separate process. A stopwatch times the plain loop. Then `sawtooth.capture` records the same loop as a
+user would (telemetry, marks, loader's times, trace). The folder of a variant gets `run.sawtooth`, as the helper wrote it but
 without host names, machine names and the trace's flow arrows. It also gets `truth.json`, the stopwatch's results. The script
 needs PyTorch, a CUDA GPU, Pillow and nvidia-ml-py. To try the script itself, use `--device cpu --tiny`.
 """

@@ -41,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
-    """Mark the cases of each sweep as slow, except as many as its marker says, evenly distributed."""
+    """Mark the cases of each sweep as slow. Its marker has the number of evenly distributed cases to keep."""
     sweeps: dict[tuple[Path, str], list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sweep"):
@@ -57,8 +57,8 @@ def leave_out_of_sweeps(items: list[pytest.Item]) -> None:
 def order_modules(items: list[pytest.Item]) -> None:
     """Put the modules at the top of tests/ first; distribute browser modules evenly among the others.
 
-    Those at the top start processes and take long. If one of them runs last, the other workers have nothing to do. Browser tests
-    wait more than they compute. If they run last or next to each other, the machine is idle.
+    The modules at the top start processes and take long. If one of them runs last, the other workers have nothing to do.
+    Browser tests wait more than they compute. If they run last or next to each other, the machine is idle.
     """
     modules: dict[Path, list[pytest.Item]] = {}
     for item in items:

@@ -10,9 +10,9 @@ Each round injects one of these faults:
 - a server is killed at a random moment during a job, while a second server runs on the same folder
 - ten mutated files are read (tests.fuzz)
 
-After each fault, old runs must have the same numbers, and no item may be published incompletely. A damaged item must be reported
-or still be right. The same seed makes the same faults, but not at the same moments. The exit code is 1 if a run was lost or a
-number was wrong.
+After each fault, old runs must have the same numbers, and no item may be published incompletely. A damaged item must be
+reported, or must still give the right numbers. With the same seed, the faults are the same but happen at other moments. The
+exit code is 1 if a run was lost or a number was wrong.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Faults:
         files = sorted(path for path in folder.root.rglob("*") if path.is_file() and path.name[:16] in own)
         spoil(self.chance.choice(files), self.chance)
         self.judge(folder, self.new, library, may_be_reported=True)
-        self.judge(folder, self.new, library, may_be_reported=True)  # A damaged cache was made again by the first call.
+        self.judge(folder, self.new, library, may_be_reported=True)  # The first call has already replaced a damaged cache.
         self.judge(folder, self.old, library)
         stage.ingest(folder, self.traces[1])
         self.judge(folder, self.new, library)

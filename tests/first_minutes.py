@@ -68,7 +68,7 @@ def main() -> int:
         python = chosen or installed(folder, times)
         run = [python, "-P", "-m", "sawtooth"]
         environment = {**os.environ, "SAWTOOTH_DATA": str(folder / "data")}
-        # The script then finds this PyTorch.
+        # With this, the script finds the PyTorch of this environment.
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
         environment.pop("PYTHONPATH", None)
         if chosen:

@@ -184,7 +184,7 @@ def test_a_damaged_recording_is_reported_and_repaired_by_its_file(both, traces, 
     assert stage.numbers(folder, old, library) == before
     stage.ingest(folder, traces[1])
     check(both, traces, wanted)
-    assert stage.numbers(folder, run.id, library) == wanted[1]  # The same library, without a restart.
+    assert stage.numbers(folder, run.id, library) == wanted[1]  # This is the same library, without a restart.
     library.close()
 
 

@@ -51,7 +51,7 @@ def test_a_restarted_server_has_its_runs(tmp_path, folder, servers, delay):
     servers[0].process.kill()
     psutil.wait_procs(children, timeout=30)
     assert not any(child.is_running() for child in children)
-    time.sleep(6)  # Until then, drafts whose lock may not be taken yet are not removed.
+    time.sleep(6)  # A younger draft is not removed, because its writer may not hold its lock yet.
     servers.append(start_server(folder.root))
     stage.check_complete(folder)
     assert {run: reports(servers[1])[run] for run in before} == before

@@ -45,7 +45,7 @@ DENIED = {
 }
 RELEASED = {"analysis/run/contract.py: witnesses"}  # Released keys of the JSON report, which cannot change.
 TWICE = {"SawtoothCapture"}  # The public callbacks of Lightning and of Hugging Face, which users import by this name.
-MAX_WORDS = 25  # Mean number of words in the sentences of a module that writes to users.
+MAX_WORDS = 25  # Largest mean number of words per sentence, for the texts that a module shows to users.
 # What the user can do about a source that Sawtooth cannot read.
 INSTRUCTION = re.compile(
     "(Add|Ask|Copy|Export|Filter|Free|Give|If it is|Import|Ingest|Install|Pass|Profile|Query|Record|Run|Save|Scrape|Unpack|Update|Wait|Write) "

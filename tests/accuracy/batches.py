@@ -1,8 +1,8 @@
 """Compare predicted batch sizes with measured ones: ``python -m tests.accuracy.batches FOLDER``.
 
-FOLDER has one folder per run: ``run.sawtooth``, written by the capture helper, and ``truth.json``. The latter has the
-plain loop's ``step_s``, ``samples_per_step``, ``peak_mem`` (bytes allocated) if known, and every other setting
-(``model``, ``bf16``, …). Runs that differ only in the batch size form a group. Within a group, every other size is
+FOLDER has one folder per run: ``run.sawtooth``, written by the capture helper, and ``truth.json``. ``truth.json`` has the
+``step_s`` and ``samples_per_step`` of the loop without the recorder, ``peak_mem`` (bytes allocated) if known, and every other
+setting (``model``, ``bf16``, …). Runs that differ only in the batch size form a group. Within a group, every other size is
 predicted from each run's trace and compared with the stopwatch. ``--data FOLDER`` names a data folder to use.
 """
 
@@ -42,9 +42,9 @@ HEAD = "| model | from | to | measured, samples/s | predicted | error | in inter
 class Judged:
     """One prediction for a batch size, next to the measurement.
 
-    It has the samples per second by the stopwatch and as predicted, and whether the step's interval contains the
-    measured step. ``host_limits``: the host limits that size, so the product gives the interval only. The error of
-    memory is None if unknown.
+    It has the measured and the predicted samples per second, and whether the predicted interval contains the measured step.
+    If ``host_limits``, the host limits the step at that size, so Sawtooth predicts only an interval. The error of memory is
+    None if unknown.
     """
 
     model: str
@@ -66,7 +66,7 @@ class Judged:
 
 
 def groups(folder: Path) -> dict[str, dict[str, Truth]]:
-    """Return the truths by run, grouped where only the batch size differs.
+    """Return the truths by run, in groups in which only the batch size differs.
 
     Sizes that occur in no other run are left out.
     """

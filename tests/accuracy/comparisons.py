@@ -2,12 +2,11 @@
 
     python -m tests.accuracy.comparisons [FOLDER …] [--data FOLDER] [--both]     (default: the bundled and the test recordings)
 
-A pair is a recording whose truth.json names another one in ``fixed_by``. Each pair is compared by its traces alone and
-with telemetry, from A to B and back. Below the Markdown table are the numbers of true changes that were found, of wrong
-directions, and of intervals that contained the stopwatch's ratio. Recordings of one scenario in two folders are
-compared with each other too: there every *faster* or *slower* is a false alarm. *The change did it* means medium or
-high confidence. With ``--both``, the truth is the mean of the stopwatches before and after the profile, else the first
-alone.
+A pair is a recording whose truth.json names another one in ``fixed_by``. Each pair is compared with and without telemetry,
+and in both directions. Below the Markdown table are the numbers of true changes that were found, of wrong directions, and of
+intervals that contained the stopwatch's ratio. Two recordings of one scenario, in two folders, are compared with each other
+too. For them, every *faster* or *slower* is a false alarm. *The change did it* means medium or high confidence. The truth is
+the stopwatch before the profile; with ``--both``, it is the mean of the stopwatches before and after the profile.
 """
 
 from __future__ import annotations
@@ -35,7 +34,8 @@ from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 
-CHANGES = (1.15, 1.3, 2.0, 3.0)  # Times: how many true changes of at least this size are called.
+# Factors. For each, the table has the number of true changes of at least this size that were found.
+CHANGES = (1.15, 1.3, 2.0, 3.0)
 MIRRORED = {
     "faster": "slower",
     "slower": "faster",
@@ -61,7 +61,7 @@ class Judged:
 
     @property
     def claimed(self) -> bool:
-        """Return whether the change is called the cause, by medium or high confidence."""
+        """Return whether the verdict names the change as the cause, with medium or high confidence."""
         return self.a_to_b.shown and self.a_to_b.confidence != "low"
 
     @property
@@ -71,7 +71,7 @@ class Judged:
 
     @property
     def right(self) -> bool:
-        """Return whether a change is called in its true direction."""
+        """Return whether the verdict has the true direction."""
         return self.a_to_b.word == ("faster" if self.true > 1 else "slower")
 
     @property
@@ -134,7 +134,7 @@ def pairs(recordings: Sequence[Path]) -> list[tuple[Path, Path]]:
 def twice(recordings: Sequence[Path]) -> list[tuple[Path, Path]]:
     """Return the pairs of recordings of one unchanged loop.
 
-    Name, planted trouble and the work of a step are the same.
+    Both recordings have the same name, the same planted trouble and the same work per step.
     """
     truths = {folder: json.loads((folder / "truth.json").read_text(encoding="utf-8")) for folder in recordings}
     loops = {folder: (folder.name, truth.get("planted"), truth.get("flops_per_step")) for folder, truth in truths.items()}

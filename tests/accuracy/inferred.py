@@ -1,8 +1,7 @@
 """Check inferred steps against marked ones: ``python -m tests.accuracy.inferred [FOLDER …]``.
 
-Every trace below the folders is read as it is and without its annotations, and the median device step of both is
-compared. A trace without step marks is listed with the inferred steps. The default is the bundled and the test
-recordings.
+Every trace below the folders is read with and without its annotations, and the two median device steps are compared. A trace
+without step marks is listed with the inferred steps. The default is the bundled and the test recordings.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python -m tests.accuracy.job_pairs FOLDER … [--data FOLDER]
 
-The output is a Markdown table. Folders are as for ``tests.accuracy.jobs``. A pair is NAME_before and NAME_after
-(``sample_traces/two_gpus.py``), whose truth names the rule for the change. If that rule finds nothing, the prediction
-is that the change has no gain.
+The output is a Markdown table. ``tests.accuracy.jobs`` describes the folders. A pair is NAME_before and NAME_after
+(``sample_traces/two_gpus.py``). Its truth names the rule for the change. If that rule finds nothing, the prediction is that
+the change has no gain.
 """
 
 from __future__ import annotations

@@ -2,11 +2,10 @@
 
     python -m tests.accuracy.jobs FOLDER … [--data FOLDER]
 
-Each folder (or each of its sub-folders) is one job: 0.trace.json.gz, 1.trace.json.gz, …, truth_0.json with the
-stopwatch's ``step_s_pipelined`` without the profiler, and telemetry.jsonl or nvml_*.jsonl of its GPUs if recorded.
-Or it has the run.sawtooth of `sawtooth run torchrun` and a truth.json; if that has ``step_s_after_profile`` too, the stopwatch
-is the mean of both.
-``--data`` stores the ingested recordings.
+Each folder (or each of its sub-folders) is one job: 0.trace.json.gz, 1.trace.json.gz, …, truth_0.json with the stopwatch's
+``step_s_pipelined`` without the profiler, and telemetry.jsonl or nvml_*.jsonl of its GPUs if recorded. Or the folder has the
+run.sawtooth of `sawtooth run torchrun` and a truth.json. If truth.json also has ``step_s_after_profile``, the true step is
+the mean of both stopwatches. ``--data`` stores the ingested recordings.
 """
 
 from __future__ import annotations

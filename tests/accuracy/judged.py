@@ -1,6 +1,6 @@
-"""Judge findings by the recordings made after the change: is the planted cause the first finding?
+"""Judge findings by the recordings made after the change.
 
-A critical finding that such a recording refutes is false.
+The planted cause should be the first finding. A critical finding is false if such a recording refutes it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sawtooth.analysis.run.model import Finding
 from tests.accuracy.predictions import OTHER_WORK, rules_of
 from tests.analysis.findings.rules.cases import CASES
 
-SAVES = 0.2  # Share of the step: a finding whose fix saves this much must be critical.
-REFUTED = CRITICAL_SHARE / 2  # Share of the step: a finding whose fix saved less should not come first.
+SAVES = 0.2  # Share of the step. A finding whose fix saves at least this much must be critical.
+REFUTED = CRITICAL_SHARE / 2  # Share of the step. A finding whose fix saved less should not come first.
 NEVER_IDLE = 97.0  # Percent, NVML's utilization of a run that does not wait for launches.
 
 
@@ -24,9 +24,9 @@ NEVER_IDLE = 97.0  # Percent, NVML's utilization of a run that does not wait for
 class Judged:
     """The findings of one recording, judged.
 
-    ``planted`` is the planted cause (empty if no rule exists for it). ``first``: one of its findings came first.
-    ``critical``: one of them was critical. ``saved`` is the part of the step that the best fix saved, and ``false`` has
-    the titles of critical findings that were false.
+    ``planted`` is the planted cause (empty if no rule exists for it). ``first`` says that a finding of this cause came first,
+    ``critical`` that one was critical. ``saved`` is the part of the step that the best fix saved, and ``false`` has the
+    titles of critical findings that were false.
     """
 
     name: str
@@ -49,7 +49,7 @@ def judged(name: str, findings: Sequence[Finding], truths: Mapping[str, Mapping[
         if rule is not None and after is not None and name not in OTHER_WORK:
             saved[rule] = 1 - after["step_s_pipelined"] / before
             false += [f.title for f in findings if f.rule == rule and f.severity == "critical" and saved[rule] < REFUTED]
-    # A finding that names other fixes of its cause counts for these, too.
+    # If a finding names other fixes of its cause, it counts for these fixes too.
     named = [
         f.rule in saved or any(f"{ANOTHER_SOLUTION} {g.fix}" in f.prediction_note for g in findings if g.rule in saved)
         for f in findings

@@ -7,10 +7,10 @@ FOLDER has one folder per run: ``run.sawtooth``, written by the capture helper, 
 ``after_s`` after the recording, and ``alone_s``, the step with a batch that is ready. Runs of one kind and one number
 of cores form a group.
 
-From each run, the samples per second of every number of workers are predicted by the time of a sample in its workers,
-limited by the step alone. Without workers the step follows its batch. The predictions are compared with both
-stopwatches of the other run. The second table gives each recording's findings: whether the loader comes first, and what
-its samples do according to the report.
+From each run, the samples per second are predicted for the number of workers of every other run in the group. The prediction
+uses the time of a sample in the workers, and is limited by ``alone_s``. It is compared with both stopwatches of the other
+run. The second table has each recording's findings: whether the finding about the loader comes first, and what takes the time
+of a sample.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from sawtooth.ingest.manifest import UserFacts
 from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.captured import Truth, command, groups_by
 
-BAR = 0.15  # As a share of the nearer measured rate.
-STARVED = 1.1  # Times the step alone: above this, the GPU waits for the loader.
+BAR = 0.15  # Share of the nearer measured rate.
+STARVED = 1.1  # Step time ÷ ``alone_s``. Above this ratio, the GPU waits for the loader.
 LOADER_RULES = ("data-loader-starves-gpu", "prefetch-queue-hid-the-loader")
 LIMIT_OF_KIND = {"compute": "computing", "waits": "waiting"}
 HEAD = "| loader | from | to | samples/s before, after | predicted | error | in interval |\n|---|---:|---:|---:|---:|---:|---|"

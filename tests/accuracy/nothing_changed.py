@@ -1,10 +1,11 @@
-"""Count the changes that a comparison claims: where nothing changed, and where the truth is known.
+"""Count the changes that comparisons report between runs in which nothing changed.
 
     python -m tests.accuracy.nothing_changed [FOLDER …] [--data FOLDER]     (default: the recordings with step marks)
 
-The first and the second half of a run's steps before its profile are compared as two runs, by their step marks. They are one process on one machine with
-nothing changed, so every *faster* or *slower* is a false alarm of a change. For the power, every time of the second half is divided by a factor.
-With ``--runs FOLDER``, the runs of that data folder with equal commands are compared too: those are separate processes.
+The first and the second half of a run's steps before its profile are compared as two runs, by their step marks. Both halves
+are from one process in which nothing changed, so every *faster* or *slower* is a false alarm. To simulate the power, every
+time of the second half is divided by a factor. With ``--runs FOLDER``, the runs of that data folder with equal commands are
+compared too. These are separate processes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.comparisons import rate, side
 from tests.support.paths import RECORDED_AFTER
 
-FACTORS = (1.05, 1.1, 1.15, 1.3, 2.0)  # Times as fast: changes whose power is simulated.
+FACTORS = (1.05, 1.1, 1.15, 1.3, 2.0)  # Speedups for which the power is simulated.
 MARKS = "marks.jsonl.gz"
 
 
@@ -50,7 +51,7 @@ class Pair:
 
     @property
     def claimed(self) -> bool:
-        """Return whether the change is called the cause, by more than low confidence."""
+        """Return whether the verdict names the change as the cause, with more than low confidence."""
         return self.decided.shown and self.decided.confidence != "low"
 
 
@@ -64,7 +65,7 @@ def halves(folder: Path, complete: MeasuredSteps) -> Pair | None:
     for name, part in zip("ab", (before[: len(before) // 2], before[len(before) // 2 :]), strict=True):
         evidence = by_marks(part)
         evidence = with_host_drift(evidence) if evidence is not None and complete.host_bound else evidence
-        # A queue that fills gives the host's time for launches, which the analysis of a run leaves out, too.
+        # While the queue fills, steps show the host's time for launches. The analysis of a run leaves these steps out too.
         if evidence is None or evidence.ms is None or evidence.ms < LAUNCHES_ONLY * (complete.works_ms or 0.0):
             return None
         parts.append(

@@ -1,10 +1,11 @@
-"""Print how right the step time from the period of GPU activity is, as two tables.
+"""Print the errors of the step time by the period of GPU activity, as two tables.
 
     python -m tests.accuracy.periods [FOLDER …]     (default: the bundled and the test recordings)
 
-The first table has the recordings whose period gives the step time, next to kernel time ÷ utilization and to their clocks. The
-second one samples the recorded step times of loops that leave the GPU idle: a GPU that works at the start of each step, 10 Hz.
-The first half of the steps is sampled. The error is that against their mean, and against the mean of the second half.
+The first table has the recordings whose period gives the step time, next to kernel time ÷ utilization and to their clocks.
+The second table is for loops that leave the GPU idle. A GPU that works at the start of each step is simulated with the
+recorded step times, and sampled at 10 Hz. The first half of the steps is sampled. The errors are those against the mean of
+the first half and against the mean of the second half.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from sawtooth.ingest.schema import DataFolder
 from tests.accuracy.recordings import folders
 from tests.support.pulses import START_NS, sampled_work
 
-MIN_STEPS, MAX_STEPS = 40, 80  # Recorded steps of a loop; sampled steps of it.
-MAX_UTILIZATION = 85.0  # Percent. Above it, the host's steps are not the GPU's.
+MIN_STEPS, MAX_STEPS = 40, 80  # Fewest recorded steps of a loop, and most sampled steps.
+MAX_UTILIZATION = 85.0  # Percent. Above this utilization, the host's steps may differ from the GPU's.
 STEPS_S = (0.15, 0.25, 0.4, 0.8, 1.6)  # Each loop is sampled with each of these mean step times.
 WARM_UP = 0.15  # Share of the recorded steps.
-LAW_ERROR = 0.15  # Kernel time ÷ utilization is assumed to give the step within this share.
+LAW_ERROR = 0.15  # Kernel time ÷ utilization is assumed to have at most this relative error.
 
 F64 = NDArray[np.float64]
 

@@ -2,10 +2,11 @@
 
     python -m tests.accuracy.predictions [FOLDER …]
 
-For every recording with ``fixed_by``, it takes the findings of the rules for the change, from the recording alone:
-those in ``rules`` beside it, else RULES_OF_CHANGE, else the first finding. It compares them with the stopwatch of the
-recording after the change. Recordings used to choose thresholds and factors have their own table, and those recorded
-later another. Each Markdown table has errors, how many intervals contain the measured step, and how wide they are.
+For every recording with ``fixed_by``, the script predicts the step time after the change, and compares it with the stopwatch
+of the recording after the change. The prediction uses the findings of the rules in ``rules`` beside ``fixed_by``, else of
+RULES_OF_CHANGE, else the first finding. One table is for recordings that were used to choose thresholds and factors, another
+for recordings made later. Each Markdown table has errors, how many intervals contain the measured step, and how wide they
+are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from tests.support.findings_of import predicted_together_ms, result_of
 from tests.support.paths import RECORDED_AFTER, RECORDINGS, SAMPLES
 
-# The rules for a change if the first finding is about another one. Several are predicted together by one replay.
+# The rules for a change, if the first finding is about another change. One replay predicts several rules together.
 RULES_OF_CHANGE = {
     ("eval_with_grad", "eval_without_grad"): ("evaluation-records-graph",),  # The first finding is about compiling.
     ("recompute", "gpt_small"): ("recomputation",),

@@ -2,10 +2,10 @@
 
     python -m tests.accuracy.published FOLDER
 
-FOLDER has bytedance_AR.parquet, bytedance_ST.parquet and bytedance_SE.parquet: operations of "Understanding Stragglers
-in Large Model Training Using What-if Analysis" (OSDI 2025). Their communication becomes the ranks' summaries;
-computation is the time between. The recorder left out two waits, both before the all-reduce of layer norms: the last
-stage's ranks wait for each other, and so do the first pipeline's stages.
+FOLDER has bytedance_AR.parquet, bytedance_ST.parquet and bytedance_SE.parquet: operations of "Understanding Stragglers in
+Large Model Training Using What-if Analysis" (OSDI 2025). The summaries of the ranks are made from the communication. The time
+between two operations counts as computation. The recorder left out two waits, both before the all-reduce of layer norms: the
+last stage's ranks wait for each other, and so do the first pipeline's stages.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from sawtooth.analysis.cluster.tables import JobTables
 from sawtooth.analysis.run.job import SEND_RECEIVE
 from sawtooth.ingest.schema import DataFolder
 
-BAR = 0.03  # As a share of the published slowdown.
-TOGETHER = 0.01  # As a share of a step. Stages of the first pipeline that wait for each other continue within it.
+BAR = 0.03  # Share of the published slowdown.
+TOGETHER = 0.01  # Share of a step. Stages of the first pipeline that wait for each other continue within this time.
 COMPUTE = ("forward-compute", "backward-compute")
 TO_NEXT, TO_PREVIOUS = ("forward-send", "backward-recv"), ("forward-recv", "backward-send")
 LAST_WORK, NORMS = ("backward-compute", "backward-send"), "layernorm-grads-all-reduce"
@@ -47,7 +47,7 @@ COLUMNS = ["position", "step", "start_ns", "end_ns", "name", "group", "peer"]
 class Published:
     """The published facts of a job: its slowdown, and the stage or rank that causes it.
 
-    ``kind`` is None if none is named as the cause.
+    ``kind`` is None if the publication names no cause.
     """
 
     slowdown: float

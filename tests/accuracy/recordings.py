@@ -80,7 +80,7 @@ def judged_sources(result: RunResult, watch_ms: float) -> dict[str, JudgedSource
 
 
 def evidence_table(sources: list[dict[str, JudgedSource]]) -> Iterator[str]:
-    """Yield the errors of each source against the stopwatch, and the number and width of right intervals.
+    """Yield the errors of each source, and the number and width of the intervals with the true value.
 
     Intervals without an upper end have their own column.
     """

@@ -30,6 +30,7 @@ def test_prediction_for_a_larger_batch_is_compared_with_its_stopwatch():
     larger = judged[32, 256]
     assert larger.error == pytest.approx(0, abs=0.15) and larger.in_interval
     assert larger.line().startswith("| batch | 32 | 256 | 6,930 |")
-    # The host limits the smaller batch. Its time is from the whole trace; from the counted steps only, it was +69 % off.
+    # The host limits the step of the smaller batch. Its time is from the whole trace, because the counted steps alone gave an
+    # error of +69 %.
     smaller = judged[256, 32]
     assert smaller.error == pytest.approx(0, abs=0.4) and smaller.in_interval

@@ -17,7 +17,7 @@ GAP_S = 0.001  # Between two operations that follow each other.
 def written(path: Path, forward_s: Callable[[int, int], float]) -> Path:
     """Write the operations of two forward-only stages of WIDE ranks.
 
-    ``forward_s`` is a function of stage and rank. A rank's number is twice its place.
+    ``forward_s`` is a function of stage and rank. The rank numbers are even: 0, 2, 4, …
     """
     rows = []
 

@@ -2,11 +2,11 @@
 
     python -m tests.benchmarks.clicks --data FOLDER [--rounds 5] [--screens runs timeline …] [--themes light,dark]
 
-It opens the largest run of ``--data`` and prints for each screen the medians of the rounds: the time from the click on
-its link to the first sentence and to the first new picture, and the bytes received. Then it opens each address in a new
-page and prints the layout shift, failed requests, console errors and axe-core's serious violations. For the Verdict,
-it also prints the time from a click on a change's check box to the second frame after it. The machine's load is printed
-first, because wall times on a busy machine mean little without it.
+It opens the largest run of ``--data``. For each screen it prints the medians of the rounds: the time from the click on the
+screen's link to the first sentence and to the first new picture, and the bytes received. Then it opens each address in a new
+page and prints the layout shift, failed requests, console errors and axe-core's serious violations. For the Verdict, it also
+prints the time from a click on a change's check box to the second frame after it. The machine's load is printed first,
+because wall times on a busy machine mean little without it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.chromium import click_to, executable, log_in
 from tests.support.servers import Server, start_server
 
 QUIET_MS = 1000  # A page that receives no byte for this time is complete.
-MAX_WAIT_MS = 10_000  # The wait ends then, because a page with a clock is never complete.
+MAX_WAIT_MS = 10_000  # The wait ends after this time, because a page with a clock is never complete.
 WAIT_MS = 120_000
 # Runs in the page. A picture counts from its first frame, also in the shadow trees of components.
 WATCH = """() => {

@@ -2,9 +2,9 @@
 
     python -m tests.benchmarks.fleet --gpus 64 --days 7 --every 10 --data FOLDER
 
-There is one nvidia-smi log per host. It prints the ingest's MB/s, then seconds and peak memory of the analysis and of
-the overview, each in its own process. During the second day, heat lowers the clock of one GPU to half, so that
-the overview has something to show first.
+There is one nvidia-smi log per host. It prints the ingest's MB/s, then seconds and peak memory of the analysis and of the
+overview, each in its own process. During the second day, heat halves the clock of one GPU. The overview should show this GPU
+first.
 """
 
 from __future__ import annotations

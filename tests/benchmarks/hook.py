@@ -2,11 +2,11 @@
 
     python -m tests.benchmarks.hook --pairs 8
 
-A small step runs with and without marks in turn. Then the hook alone is measured: the thread's time in a loop of pure
-Python, with and without the hook in turn. The loop is 3 calls deep, 35, and, as in Lightning, 22 with 13 calls of an
-installed package from there to the optimizer's step. Last, ready batches are taken from a loader, with and without timing
-of the waits, in turn. No GPU is needed: the optimizer is PyTorch's on the processor, and neither telemetry nor a
-profile is taken. It needs PyTorch.
+A small step runs with and without marks in turn. Then the hook alone is measured: the thread's time in a loop of pure Python,
+with and without the hook in turn. The loop is 3 calls deep, 35 calls deep, and 22 calls deep. The last one is like Lightning:
+from the loop to the optimizer's step, there are 13 more calls of an installed package. Last, ready batches are taken from a
+loader, with and without timing of the waits, in turn. No GPU is needed: the optimizer is PyTorch's on the processor, and
+neither telemetry nor a profile is taken. It needs PyTorch.
 """
 
 from __future__ import annotations

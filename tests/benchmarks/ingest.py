@@ -3,9 +3,9 @@
     python -m tests.benchmarks.ingest [--events 1000000 5000000 20000000] [--rounds 3] [--trace TRACE.json.gz]
         [--peers [PYTHON]] [--limit SECONDS]
 
-It makes traces of the options sizes from a bundled one. Every contender runs in its own process, one after the other in
-each round. It prints the medians: wall time, its ratio to ``gzip -dc``, processor time of all processes, its ratio, and
-the largest memory of one process. Other work on the machine changes processor time far less than wall time.
+It makes traces of the sizes in ``--events`` from a bundled trace. Every contender runs in its own process, one after the
+other in each round. It prints the medians: wall time, its ratio to ``gzip -dc``, processor time of all processes, its ratio,
+and the largest memory of one process. Other work on the machine changes processor time far less than wall time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from tests.support.paths import ROOT
 
 BUNDLED = ROOT / "sample_traces" / "gpt" / "trace.json.gz"
-LIMIT_SECONDS = 900.0  # A contender that takes longer did not finish.
+LIMIT_SECONDS = 900.0  # A contender that takes longer counts as not finished.
 INGEST = """
 import sys; from pathlib import Path
 from sawtooth.ingest.recording import ingest_file; from sawtooth.ingest.schema import DataFolder
@@ -38,7 +38,7 @@ from sawtooth.analysis.result_cache import result_of; from sawtooth.analysis.sto
 from sawtooth.app.jobs.ingest_files import ingest_into_runs; from sawtooth.ingest.schema import DataFolder
 trace, folder = Path(sys.argv[1]), DataFolder(Path(sys.argv[2])); result_of(ingest_into_runs(folder, [(trace, trace.name)]).runs[0], Library(folder))
 """
-PEERS = {  # Name -> its module and its program. Whole-document parsers have everything in memory.
+PEERS = {  # Name -> its module and its program. Whole-document parsers keep the complete trace in memory.
     "orjson.loads": ("orjson", "import gzip, orjson, sys; orjson.loads(gzip.open(sys.argv[1]).read())"),
     "json.load": ("json", "import gzip, json, sys; json.load(gzip.open(sys.argv[1]))"),
     "HTA load": (

@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.many_ranks SUMMARIES OUT [--ranks 10000]
 
-SUMMARIES is the output of ``sawtooth map`` for some hosts' ranks. They are copied to further hosts in OUT until there
-are ``--ranks``: groups within a host are copied with it, and groups across hosts span all copies. It prints processor
-seconds and peak memory of gathering and of reducing. ``sawtooth reduce OUT/summaries`` makes a run of them. Only
-representatives of the first copy have files in it, because only their sources exist.
+SUMMARIES is the output of ``sawtooth map`` for some hosts' ranks. They are copied to further hosts in OUT until there are
+``--ranks`` ranks. A group within a host is copied too; a group across hosts spans all copies. It prints processor seconds and
+peak memory of gathering and of reducing. ``sawtooth reduce OUT/summaries`` makes a run of the summaries. Only representatives
+of the first copy have files in it, because only their sources exist.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ PATTERNS = {
     "begins during ours, with stacks": Pattern(
         "prof = profile(with_stack=True)\n"
         "train(one_after_another((recorder_profiles, prof.start), (after_steps(60), prof.stop), (recorder_has_trace, nothing)))\n"
-        "prof.export_chrome_trace('theirs.json')",  # No counts: its Python calls include those of the recorder.
+        "prof.export_chrome_trace('theirs.json')",  # Events are not counted, because the trace's Python calls include those of the recorder.
         POSTPONED,
         steps=100,
     ),

@@ -4,9 +4,9 @@
     python -m tests.benchmarks.other_profilers schedule   # some patterns
     python -m tests.benchmarks.other_profilers --control  # alone twice, to leave out differences that occur without the recorder
 
-Exit code, output (also on stderr) and event_counts files must be the same. The script needs only PyTorch
-and this repository. If the machine has a GPU, the trainings use it. "CUPTI taken" is simulated: the variable that Nsight
-Systems sets is set.
+Exit code, output (also on stderr) and event_counts files must be the same. The script needs only PyTorch and this repository.
+If the machine has a GPU, the trainings use it. "CUPTI taken" is simulated by the environment variable that Nsight Systems
+sets.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _stderr_difference(alone: Counter[str], recorded: Counter[str]) -> str:
     """
     lost = [
         line for line in alone - recorded if "External init callback" not in line
-    ]  # Kineto prints it for the first profile on another thread.
+    ]  # Kineto prints this line for the first profile on another thread.
     new = [line for line in recorded - alone if not (line.startswith("USDT") and line in alone)]
     return "\n".join([*(f"lost: {line}" for line in lost), *(f"new: {line}" for line in new)])
 

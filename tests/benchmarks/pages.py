@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.pages [--events 5000000] [--rounds 3] [--trace TRACE.json.gz] [--data FOLDER] [--screens …]
 
-It ingests a trace of the given size (or takes the largest run of ``--data``) and opens every screen with empty caches.
-It prints for each screen: the number of queries, the slowest query, the time of the whole script, and the bytes of the charts and
-of the page. All are medians of the rounds. Processor time is next to wall time, because on a machine with other work only
-processor time is meaningful. ``tests.benchmarks.clicks`` measures a viewer's waits in a browser.
+It ingests a trace of the given size (or takes the largest run of ``--data``) and opens every screen with empty caches. It
+prints for each screen: the number of queries, the slowest query, the time of the whole script, and the bytes of the charts
+and of the page. All are medians of the rounds. Next to each wall time is the processor time, because wall times mean little
+on a busy machine. ``tests.benchmarks.clicks`` measures a viewer's waits in a browser.
 """
 
 from __future__ import annotations

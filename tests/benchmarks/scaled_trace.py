@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 IDS = ("External id", "correlation", "Ev Idx", "Record function id", "Python id", "Python parent id", "Sequence number")
-PAUSE_US = 50  # Between two repetitions.
+PAUSE_US = 50  # Time between two repetitions.
 STEP = re.compile(r"ProfilerStep#(\d+)")
-# a number and what it grows by; the second form stands inside a name
+# A number and its increment per repetition. The second form is for numbers inside a name.
 HOLE = re.compile(r'"@(-?\d+):(\d+)@(\.\d+)?"|~(\d+):(\d+)~')
 FRACTION = re.compile(r'"\^([-+.\deE]+)\^"')  # A number with a fraction, which is copied digit by digit.
 LEVEL = 6  # gzip's default

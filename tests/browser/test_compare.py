@@ -31,11 +31,11 @@ def pair(folder: Path, names: tuple[str, str] = ("before", "after")) -> tuple[st
 
 
 def state(page: Page) -> tuple[str, list[str], str]:
-    """Return what the page says: its headline, its findings, the operators' table's caption."""
+    """Return the texts of the page: its headline, its findings, and the caption of the operators' table."""
     expect(page.locator("h1")).to_contain_text("faster than", timeout=SLOW)
     expect(page.locator("h2.st-title", has_text="operator time that changed most")).to_be_visible(timeout=SLOW)
     expect(page.locator(".js-plotly-plot")).to_have_count(2, timeout=SLOW)
-    expect(page.get_by_text("Compare three or more runs")).to_be_visible(timeout=SLOW)  # The last of the page.
+    expect(page.get_by_text("Compare three or more runs")).to_be_visible(timeout=SLOW)  # The last element of the page.
     return (
         page.locator("h1").inner_text(),
         page.locator("h2.st-title").all_inner_texts(),
@@ -60,7 +60,8 @@ def test_a_link_shows_the_same_page_in_another_browser_after_a_restart(tmp_path:
         expect(page.locator("code", has_text="/compare?")).to_contain_text("changed=Operators", timeout=SLOW)
         link = page.locator("code", has_text="/compare?").inner_text().replace("\n", "")
         expect(page.get_by_text("This link works on this machine only.")).to_be_visible(timeout=SLOW)
-        expect(page.locator("strong code")).to_have_text("sawtooth serve --address 0.0.0.0")  # Instead of backticks.
+        # It must not be shown with backticks.
+        expect(page.locator("strong code")).to_have_text("sawtooth serve --address 0.0.0.0")
         ends = "() => [...document.querySelectorAll('.st-named .st-ptrack')].map((track) => track.children[1].getBoundingClientRect().left - track.children[0].getBoundingClientRect().right)"
         assert all(0 <= gap < 1 for gap in page.evaluate(ends))  # Each time is at the end of its bar.
         page.set_viewport_size({"width": 390, "height": 900})
@@ -117,7 +118,7 @@ def test_the_html_comparison_opens_from_disk_and_loads_nothing(tmp_path: Path, p
     assert CliRunner().invoke(cli, arguments).exit_code == 0
     page.goto(output.as_uri())
     expect(page.locator(".st-move i").first).to_be_visible(timeout=SLOW)
-    expect(page.locator("h1")).to_contain_text("than A")  # A name of this length is below it.
+    expect(page.locator("h1")).to_contain_text("than A")  # A name of this length is below the headline.
     expect(page.get_by_text("<img src=http://evil.example").first).to_be_visible()
     assert page.evaluate("() => window.pwned === undefined")
     assert [url for url in seen.urls if not url.startswith(("file:", "data:", "blob:"))] == []
@@ -138,7 +139,7 @@ def test_the_html_report_opens_from_disk_and_loads_nothing(tmp_path: Path, page:
         download.value.save_as(report)
     finally:
         server.stop()
-    page = context.new_page()  # The page of the app keeps asking for its server.
+    page = context.new_page()  # The app's page would continue to call its server.
     seen = PageLog(page)
     page.goto(report.as_uri())
     amounts = page.locator(".st-big .st-of > :first-child")  # The ranges are below them.

@@ -25,7 +25,7 @@ SEEN_WITHIN_SECONDS = 2.0 if (os.cpu_count() or 1) > os.getloadavg()[0] else 15.
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, list[str]]]:
-    """A server with three runs, oldest first."""
+    """Return a server with three runs, oldest first."""
     folder = tmp_path_factory.mktemp("minutes")
     data = DataFolder(without_bundled(folder / "data"))
     runs = []
@@ -135,7 +135,7 @@ def test_a_run_of_the_command_line_appears_by_itself(here: tuple[Server, list[st
     began = time.monotonic()
     expect(page.locator("h1")).to_contain_text("4 runs", timeout=SLOW)
     assert time.monotonic() - began < SEEN_WITHIN_SECONDS
-    # From four runs on they are a table, which is drawn on a canvas; its cells are there for those who cannot see it.
+    # Four or more runs are a table, which is drawn on a canvas. Its cells are elements for screen readers.
     expect(page.get_by_text("brought later").first).to_be_attached(timeout=SLOW)
 
 

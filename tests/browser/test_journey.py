@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Iterator[Server]:
-    """A server without runs of one's own, also where the test runs again."""
+    """Return a server without runs of the user, also if the test runs again."""
     running = start_server(tmp_path / "data")
     yield running
     running.stop()
@@ -41,13 +41,14 @@ def fresh(tmp_path: Path) -> Iterator[Server]:
 
 def test_a_dropped_trace_leads_to_the_answer_and_back(fresh: Server, page: Page, seen: PageLog) -> None:
     page.goto(fresh.url)
-    expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # The bundled recordings are being read first.
+    expect(page.get_by_text("Start here")).to_be_visible(timeout=120_000)  # The server reads the bundled recordings first.
 
     page.locator("input[type=file]").first.set_input_files([str(TRACE / "trace.json.gz"), str(TRACE / "nvml.jsonl")])
     ready = page.get_by_text(re.compile(r" is ready\.$"))
     expect(ready).to_be_visible(timeout=120_000)
     name = ready.inner_text().removesuffix(" is ready.")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("1 run on this machine")  # The examples have left the list.
+    # The list no longer has the examples.
+    expect(page.get_by_role("heading", level=1)).to_contain_text("1 run on this machine")
     page.get_by_role("link", name="See the verdict").first.click()
     expect(page.get_by_text(f"{name} · NVIDIA H200")).to_be_visible(timeout=60_000)  # The run has the name given at upload.
 
@@ -78,7 +79,10 @@ def test_a_dropped_trace_leads_to_the_answer_and_back(fresh: Server, page: Page,
 
 
 def _example(server: Server, page: Page) -> str:
-    """Return the first bundled run, once it is there: the list shows it only to who has none of one's own."""
+    """Return the first bundled run when the list shows it.
+
+    The list shows bundled runs only to users without own runs.
+    """
     for _ in range(240):
         if found := [manifest.id for manifest in DataFolder(server.data).manifests() if manifest.name == "resnet_starved"]:
             return found[0]
@@ -125,7 +129,7 @@ def test_every_screen_shows_its_answer_first_and_fits_the_page(
     context.close()
 
 
-# Holds back the server's messages from the first drawing of the tabs until ``release()``.
+# This script withholds the server's messages from the first drawing of the tabs until ``release()``.
 HOLD_BACK = """() => {
   const held = [], listen = WebSocket.prototype.addEventListener;
   let holding = true;
@@ -143,7 +147,7 @@ HOLD_BACK = """() => {
 def test_a_late_change_of_the_address_does_not_undo_a_click(server: Server, page: Page) -> None:
     """Work removes an unknown row from the address.
 
-    The viewer may have left Work when this reaches the browser.
+    When this new address reaches the browser, the viewer may have left Work.
     """
     page.add_init_script(f"({HOLD_BACK})()")
     page.goto(f"{server.url}/work?run={_example(server, page)}&row=unknown")
@@ -164,7 +168,7 @@ def test_a_tab_redrawn_during_a_click_opens(server: Server, page: Page) -> None:
     """
     page.goto(f"{server.url}/work?run={_example(server, page)}")
     expect(page.get_by_role("heading", name=re.compile("What to do about"))).to_be_visible(timeout=60_000)
-    while not page.evaluate("Boolean(window.sawtoothKeys)"):  # Code in the browser is counted too.
+    while not page.evaluate("Boolean(window.sawtoothKeys)"):  # Wait for the page's own script.
         page.wait_for_timeout(50)
     page.locator(".st-views").get_by_role("link", name="Memory").hover()
     page.mouse.down()

@@ -88,7 +88,7 @@ def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, pag
         page.get_by_role("button", name="Watch your own GPU").click()
         expect(page.get_by_text("sawtooth sample --push")).to_be_visible()
         page.keyboard.press("Escape")
-        # the example fills the page until there is a session
+        # The page shows the example until there is a session.
         expect(page.locator("canvas").first).to_be_visible(timeout=60_000)
         page.get_by_role("button", name="Replay it").click()
         expect(page.get_by_text("samples over")).to_be_visible(timeout=60_000)
@@ -98,5 +98,5 @@ def test_without_a_gpu_the_bundled_recording_plays_and_stops(tmp_path: Path, pag
         expect(page.get_by_role("button", name="Stop")).to_be_visible(timeout=60_000)
     finally:
         server.stop()
-    (first, second) = sorted((data / "live").glob("*/samples-0001.jsonl"))  # The server took its sampler along.
+    (first, second) = sorted((data / "live").glob("*/samples-0001.jsonl"))  # The sampler ended with its server.
     until(lambda: all(b'{"k":"end"' in path.read_bytes().splitlines()[-1] for path in (first, second)), 30)

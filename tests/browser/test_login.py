@@ -86,7 +86,7 @@ def test_the_printed_link_opens_the_page_once_and_nothing_is_typed(how: str, tmp
 def test_demo_opens_the_browser_logged_in(tmp_path: Path) -> None:
     """Everybody on the machine can read the opened address as an argument.
 
-    It works for this user only, and once.
+    But the address works only once, and only for this user.
     """
     opened, opener = tmp_path / "opened", tmp_path / "browser"
     opener.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
@@ -107,10 +107,7 @@ def test_demo_opens_the_browser_logged_in(tmp_path: Path) -> None:
 
 
 def status_of(server: Server, path: str, cookie: str = "", form: dict[str, str] | None = None) -> int:
-    """Return the status of a request over its own connection.
-
-    A ``form`` is posted, as a page of the server does.
-    """
+    """Return the status of a request over its own connection. If there is a ``form``, it is posted."""
     address = f"127.0.0.1:{server.url.rsplit(':', 1)[1]}"
     headers = {"Cookie": cookie} if cookie else {}
     if form is not None:
@@ -132,7 +129,7 @@ def as_nobody(act: Callable[[], int]) -> int:
 
 @contextmanager
 def another_port(cookies: list[str]) -> Iterator[str]:
-    """Serve a hostile page on another port of localhost that stores the cookies it receives."""
+    """Serve a hostile page on another port of localhost. It stores the cookies that it receives."""
 
     class Hostile(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -70,11 +70,11 @@ def test_a_dropped_trace_becomes_a_run_without_external_requests(
     chosen = page.get_by_test_id("stSidebar").get_by_role("combobox", name="Run")
     expect(chosen).to_have_value("my first run")
     drop(page, written(tmp_path, "my second run.pt.trace.json.gz", matmul_loop().json()))
-    expect(chosen).to_have_value("my second run", timeout=60_000)  # The list also works where the address names the first run.
+    expect(chosen).to_have_value("my second run", timeout=60_000)  # The list also works if the address names the first run.
     page.goto(f"{server.url}/kernels?run={run}")  # The address of an older version.
     page.wait_for_url(f"{server.url}/work?run={run}")
     page.get_by_test_id("stDataFrame").first.hover(timeout=60_000)
-    expect(page.get_by_role("button", name="Search").first).to_be_visible()  # A table's toolbar is there.
+    expect(page.get_by_role("button", name="Search").first).to_be_visible()  # The toolbar of a table is visible.
     expect(page.get_by_role("button", name="Download as CSV")).to_have_count(0)  # Only our own CSV exports recorded names.
     expect(page.get_by_role("button", name="CSV").first).to_be_visible()
     assert seen.foreign(server.url) == []

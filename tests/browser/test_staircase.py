@@ -24,12 +24,12 @@ window.mount = (data) => mounted({{ parentElement: document.querySelector("#root
 
 @pytest.fixture
 def drawn(page: Page) -> dict[str, Any]:
-    """Draw a step of 100 ms that two changes shorten to 50 and 25 ms, at its own address."""
+    """Draw a step of 100 ms that two changes shorten to 50 ms and 25 ms. The chart has its own address."""
     return _drawn(page, (50.0, 45.0, 55.0), (25.0, 22.0, 30.0))
 
 
 def _drawn(page: Page, *steps: tuple[float, float, float]) -> dict[str, Any]:
-    """Draw a step of 100 ms and ``steps`` (ms, low, high) after one and more changes."""
+    """Draw a step of 100 ms, and the ``steps`` (ms, low, high) after each change."""
     result, stairs = stairs_of(*steps)
     data = staircase.picture(result, stairs, staircase.CostFacts())
     data |= {
@@ -95,7 +95,7 @@ def test_a_telemetry_gap_is_drawn_and_the_page_fits_a_phone(drawn: dict[str, Any
     assert line == "M0 50L400 50M600 50L1000 50"
     for width in (1440, 800, 390):
         page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")  # Once the bars have followed the width.
+        page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")  # Wait until the bars have the new width.
 
 
 LABELS = """() => [...document.querySelectorAll('.row:not(.now)')].flatMap((row) => {
@@ -109,7 +109,7 @@ LABELS = """() => [...document.querySelectorAll('.row:not(.now)')].flatMap((row)
 @pytest.mark.parametrize("selected", [True, False])
 @pytest.mark.parametrize("after", [99.0, 90.0, 70.0, 45.0, 10.0])
 def test_a_label_covers_no_end_of_a_bar(after: float, selected: bool, page: Page) -> None:
-    """Whatever a change gains, and however wide the page is."""
+    """This is true for any gain of a change and for any width of the page."""
     _drawn(page, (after, after - 4, after + 1), (after - 2, after - 6, after))
     if not selected:
         for box in page.get_by_role("checkbox").all():

@@ -68,7 +68,7 @@ def test_the_mouse_zooms_pans_and_selects(example_server: Server, gpt_run: str, 
     page.mouse.up()
     there = view(page)
     assert there[0] < near[0]
-    page.keyboard.press("d")  # The overview takes no focus, so the picture still gets the keys.
+    page.keyboard.press("d")  # The overview never gets the focus, so the keys still go to the picture.
     assert view(page)[0] > there[0]
     assert seen.foreign(example_server.url) == []
     assert seen.errors == []
@@ -106,7 +106,7 @@ def test_the_keyboard_can_search_move_and_read(example_server: Server, gpt_run: 
     expect(page.get_by_role("searchbox", name="Find slices by name")).to_have_value("")
     page.keyboard.press("n")
     expect(page.locator(".said")).to_contain_text("There is no search yet")
-    # until the picture does not move
+    # Wait until the picture stops moving.
     while page.evaluate("sawtoothTimeline.scene.view.start !== sawtoothTimeline.target.start"):
         page.wait_for_timeout(50)
     start, _ = view(page)
@@ -205,7 +205,7 @@ class Fingers:
         self.touch("touchEnd")
 
 
-@pytest.mark.slow  # It failed once in three runs with four workers.
+@pytest.mark.slow  # With four workers, it failed in one of three runs.
 def test_touch_zooms_moves_and_selects(example_server: Server, gpt_run: str, phone: Page) -> None:
     opened(phone, example_server, gpt_run)
     fingers, complete = Fingers(phone), view(phone)

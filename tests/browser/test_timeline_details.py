@@ -22,7 +22,7 @@ from tests.support.timeline_page import opened, settled, until, view
 pytestmark = pytest.mark.browser
 
 STEPS, STEP_US = 6, 2000.0
-ADDITIONS, ADDITION_US = 5, 210.0  # The host needs 210 µs to launch each; the GPU needs 2 µs for it.
+ADDITIONS, ADDITION_US = 5, 210.0  # Each addition takes the host 210 µs to launch and the GPU 2 µs.
 MATMUL = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_nn"
 
 

@@ -2,10 +2,10 @@
 
     python -m tests.counterparts.agent
 
-The SDK's client starts ``sawtooth mcp`` and ingests each recording under a number, so that no name gives the answer
-away. It calls ``report``, then ``explain`` and ``what_if`` for the report's first finding, as the skill tells an agent
-to. The table has the known problem, the tools' own words, and the step time that was measured after the fix, without
-the profiler. The refusal is about a sixth recording.
+The SDK's client starts ``sawtooth mcp``. It ingests each recording under a number, because the names contain the answers. It
+calls ``report``, then ``explain`` and ``what_if`` for the report's first finding, as the skill tells an agent to. The table
+has the known problem, the tools' own words, and the step time that was measured after the fix, without the profiler. The
+refusal is about a sixth recording.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ TASKS = {
     "collected_garbage": "gc.",
     "mlp_eager": "graph",
 }
-NOT_PREDICTED = "loader_restarts"  # The problem is named; its gain is refused, because the trace cannot show it.
+NOT_PREDICTED = (
+    "loader_restarts"  # Here the tools name the problem but refuse to predict the gain, because the trace cannot show it.
+)
 HEAD = "| planted | first finding | change | step now, ms | predicted, ms | measured after, ms |\n|---|---|---|--:|---|--:|"
 
 
@@ -43,7 +45,7 @@ class Answer:
     measured_after_ms: float
     report: dict[str, Any]
     explained: dict[str, Any]
-    predicted: dict[str, Any] | str  # The sentence of a refusal.
+    predicted: dict[str, Any] | str  # If the prediction is refused, the sentence of the refusal.
 
     @property
     def first(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tests of an agent with the MCP tools: it names five recordings' planted trouble and the gain."""
+"""Tests of an agent with the MCP tools. It finds the planted problem and the gain of five recordings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_the_tools_name_the_planted_problem_and_the_gain() -> None:
         assert change in answer.proposed, (name, answer.proposed)
         assert isinstance(answer.predicted, dict), (name, answer.predicted)
         assert answer.predicted["low_ms"] <= answer.predicted["after_ms"] < answer.report["step"]["ms"], name
-        # Within a quarter of the stopwatch after the fix, which the tools do not know. The table has each error.
+        # The prediction is within 25 % of the stopwatch after the fix, which the tools do not know.
         assert answer.predicted["after_ms"] == pytest.approx(answer.measured_after_ms, rel=0.25), name
 
 

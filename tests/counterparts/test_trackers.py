@@ -115,7 +115,7 @@ def test_mlflow_s_own_system_metrics_are_read_as_telemetry(tmp_path: Path) -> No
     assert [item["kind"] for item in report["run"]["recordings"]] == ["telemetry"]
 
 
-# MLflow samples GPUs only with NVML. On a machine without it, two values with its names are logged next to those of its sampler.
+# MLflow samples GPUs only with NVML. On a machine without NVML, the script logs two GPU values under MLflow's names.
 SAMPLED = """
 import time, mlflow
 with mlflow.start_run(log_system_metrics=False) as run:

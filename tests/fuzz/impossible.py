@@ -19,7 +19,7 @@ MAX_VALUES = {
 
 
 class ImpossibleError(AssertionError):
-    """A figure, a page or a text that must not be."""
+    """A figure, a page or a text that must never occur."""
 
 
 def check_finite(value: Any, where: str = "") -> None:

@@ -3,8 +3,8 @@
     python -m tests.fuzz.ingest [--seconds 300] [--seed 1] [--keep FOLDER]
 
 Every input must be read or refused in a sentence. Inputs are made from the bad inputs of the tests by cutting, copying,
-splicing and flipping bytes. An input is saved, and the run ends with code 1, if it raises any other error
-than SourceError, takes longer than SLOW_SECONDS or leaves a file behind.
+splicing and flipping bytes. An input fails if it raises another error than SourceError, takes longer than SLOW_SECONDS, or
+leaves a file behind. Then it is saved, and the run ends with code 1.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ CHECK, AXE_CHECK, AXE = (
     (HERE / name).read_text(encoding="utf-8") for name in ("page_check.js", "axe_check.js", "axe/axe.min.js")
 )
 WIDTHS, NARROW, HEIGHT = (1440, 800, 390), 640, 900
-ON_A_PHONE = ("runs", "verdict", "compare", "live", "timeline", "work")  # The parts used there.
+ON_A_PHONE = ("runs", "verdict", "compare", "live", "timeline", "work")  # The screens that are also checked on a phone.
 BUNDLED = 3
 READ_SECONDS, SHOW_MS, SETTLE_MS = 240, 60_000, 1500
 
@@ -64,7 +64,7 @@ def _options() -> argparse.ArgumentParser:
 
 
 def _runs(server: Server) -> dict[str, str]:
-    """Return run ids by name, once the bundled recordings are read."""
+    """Return the ids of the runs by name, after the bundled recordings are read."""
     deadline = time.monotonic() + READ_SECONDS
     while time.monotonic() < deadline:
         runs = json.loads(fetch(server, "/api/v1/runs"))["runs"]
@@ -75,7 +75,10 @@ def _runs(server: Server) -> dict[str, str]:
 
 
 def _addresses(runs: dict[str, str], asked: str | None) -> dict[str, str]:
-    """Return the address of each screen: of the run asked for, else of the bundled one that starves."""
+    """Return the address of each screen.
+
+    The run is the requested one, else the bundled run whose GPU waits for data.
+    """
     run = runs[asked or "resnet_starved"]
     by_screen = {screen.name: address(screen.name, {"run": run} if screen.needs_run else {}) for screen in SCREENS}
     return by_screen | {"compare": address("compare", {"a": runs["resnet_starved"], "b": runs["resnet_fixed"]})}
@@ -98,7 +101,7 @@ def _pictures(browser: Browser, url: str, addresses: dict[str, str], options: ar
 
 
 def _picture(page: Page, address: str, path: Path) -> list[str]:
-    """Take one picture; return what a reader cannot use."""
+    """Take one picture; return the problems of the page."""
     page.goto(address)
     page.locator("h1").first.wait_for(timeout=SHOW_MS)
     page.locator("[data-testid=stStatusWidget], [data-testid=stSkeleton]").first.wait_for(state="hidden", timeout=SHOW_MS)

@@ -25,14 +25,14 @@ from tests.support.paths import ROOT
 from tests.support.servers import Server, start_server
 
 RECORDINGS = ROOT / "tests" / "recordings"
-WITH_STACK = RECORDINGS / "gpt_reads_stack"  # Its reads of GPU values have the Python line.
+WITH_STACK = RECORDINGS / "gpt_reads_stack"  # This recording has the Python line of each read of a GPU value.
 REPLAYED = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
 WAIT_MS = 180_000
 TICK_MS = 500
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Walk the ways; return 1 where one does not end."""
+    """Do all tasks; return 1 if one does not end."""
     parser = argparse.ArgumentParser(prog="python -m tests.gallery.journeys")
     parser.add_argument("--live-seconds", type=float, default=60.0)
     options = parser.parse_args(arguments)
@@ -84,7 +84,7 @@ def _dropped(server: Server, page: Page) -> str:
 
 
 def _fixed(server: Server, page: Page, run: str) -> None:
-    """Read the user's own line at the first finding that has one, and select its fix."""
+    """Read the user's own line of the first finding that has one, and select the finding's fix."""
     begun = time.monotonic()
     page.goto(f"{server.url}/verdict?run={run}")
     change = page.get_by_role("button", name=re.compile("Show the change")).first

@@ -34,7 +34,8 @@ def main(
 ) -> None:
     """Print each value that is trusted and wrong, and end with 1 if there is any.
 
-    The order is random, so a run that is stopped (SIGINT, SIGTERM) has tried a fair sample. It finishes its recording and prints the number of results.
+    The order is random, so a stopped run (SIGINT, SIGTERM) has tried a fair sample. A stopped run finishes its recording and
+    prints the number of results.
     """
     outcomes = {} if log is None else _logged(log)
     begun = time.monotonic()

@@ -19,7 +19,7 @@ from tests.support.without_findings import without_rules
 
 WRONG = 0.10  # Largest accepted error of a trusted number, as a share of the right value.
 COVERAGE = ("tensor_core_unknown_share", "flop_coverage")  # These change with the recorded data, as they should.
-SMALL = 0.02  # Accepted error of a share, in absolute terms: nobody acts on two percentage points.
+SMALL = 0.02  # Accepted absolute error of a share. Two percentage points change no decision.
 
 
 def numbers_of(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
@@ -75,7 +75,7 @@ class Outcome(NamedTuple):
 
     refused: bool
     wrong: list[str]
-    doubted: int  # Withheld, or with another trust than "ok".
+    doubted: int  # The number is withheld, or its trust is not "ok".
     trusted: int
 
     @property

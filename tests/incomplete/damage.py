@@ -81,7 +81,7 @@ def renamed(to: Callable[[str], str], which: Callable[[Event], bool] = is_gpu) -
 
 
 def shifted(us: float, which: Callable[[Event], bool] = is_gpu, since: float = 0.0) -> Damage:
-    """Shift the clock of some events, from a point in the GPU's time on."""
+    """Shift the clock of some events, from some time of the GPU on."""
 
     def damage(events: list[Event], _: random.Random) -> list[Event]:
         place = places(events)

@@ -1,6 +1,6 @@
 """Tests of what a leaked push token can do to other users.
 
-It cannot keep a later sampler out, or make Live read for minutes.
+The tests check that it cannot block a later sampler, and cannot make Live read for minutes.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     python -m tests.load.prepare --data FOLDER          # once: 20 runs of 1 million events
     python -m tests.load --data FOLDER [--viewers 25] [--seconds 120] [--upload-mb 1000]
 
-An active viewer opens a screen of a run or types into its filter every 2 to 5 seconds. A wrong answer is an empty page,
-or a page with a part that only other runs showed to a single viewer. Parts that no run showed then are counted as new:
-screens remember filters, so not every state of a page is seen by a single viewer. The server is this program's own.
-Everything stays on 127.0.0.1 and ends by itself. The exit code is 1 for a wrong answer, an error, or a 95th percentile
-above two seconds.
+An active viewer opens a screen of a run or types into its filter every 2 to 5 seconds. First, a single viewer opens the pages
+of all runs. Later, a wrong answer is an empty page, or a page with a part that only other runs showed to this single viewer.
+A part that no run showed to the single viewer counts as new. Such parts occur because screens remember filters. The server is
+this program's own. Everything stays on 127.0.0.1 and ends by itself. The exit code is 1 for a wrong answer, an error, or a
+95th percentile above two seconds.
 """
 
 from __future__ import annotations

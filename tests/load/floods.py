@@ -40,7 +40,7 @@ GROWTH_MB = 300.0
 MAX_THREADS = 250
 THREADS_AFTER = 60
 CONNECTIONS_AFTER = 5
-AFTER_SECONDS = 60.0  # Everything is available again by then.
+AFTER_SECONDS = 60.0  # After this time, the server must serve everything again.
 CALL_EVERY_S = 0.1
 
 
@@ -119,10 +119,10 @@ FLOODS: dict[str, Callable[[str, str], Awaitable[None]]] = {
 
 @dataclass
 class Figures:
-    """The cost of a flood, at most and a minute later.
+    """The cost of a flood.
 
-    At most: the slowest API call (s), refused calls, memory (MB) and threads. A minute later: memory, threads,
-    connections, and the time of a call.
+    During the flood: the slowest API call (s), refused calls, and the largest memory (MB) and number of threads. A minute
+    later: memory, threads, connections, and the time of a call.
     """
 
     slowest: float = 0.0
@@ -150,7 +150,7 @@ def measured(server: Server, flood: Callable[[str, str], Awaitable[None]]) -> Fi
     def flooding() -> None:
         try:
             asyncio.run(flood(server.url, pushes.token_of(server.data)))  # type: ignore[arg-type]
-        except Exception as error:  # An attack that did not arrive proves nothing.
+        except Exception as error:  # If the flood did not reach the server, the result means nothing.
             figures.problem = repr(error)
         done.set()
 

@@ -46,7 +46,7 @@ def batch(first: int) -> bytes:
 
 
 async def asked(streams: Streams, method: str, path: str, token: str, host: str, body: bytes = b"") -> int:
-    """Ask on an open connection and return the status."""
+    """Send a request on an open connection and return the status."""
     reader, writer = streams
     head = f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Length: {len(body)}\r\n"
     writer.write(f"{head}X-Content-CRC32: {zlib.crc32(body):08x}\r\n\r\n".encode() + body)

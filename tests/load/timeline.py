@@ -178,7 +178,7 @@ def main() -> int:
                 continue
             page.get_by_test_id("stDataFrame").wait_for()  # The parts below the picture load after it.
             page.locator('[data-test-script-state="notRunning"]').first.wait_for()
-            # Taken outside the measured time, because garbage collection stops the page for an unknown time.
+            # The heap is read outside the measured time, because garbage collection stops the page for an unknown time.
             before = heap_mb(page)
             page.evaluate(WATCH)
             frames = work(page, given.seconds)

@@ -21,7 +21,7 @@ LONGEST_SECONDS = 60.0  # A rerun that takes longer counts as an error.
 
 
 class LoadError(Exception):
-    """A rerun that did not end well."""
+    """A rerun that failed."""
 
 
 @dataclass
@@ -94,7 +94,9 @@ def _take(forward: ForwardMsg, page: Page) -> None:
     if kind == "html":
         page.figures.add(hashlib.sha256(element.html.body.encode()).hexdigest())
     elif kind == "dataframe":
-        table = element.dataframe  # A long table sends its first rows, and the others when they are scrolled into view.
+        table = (
+            element.dataframe
+        )  # The page gets only the first rows of a long table. The other rows follow when the viewer scrolls to them.
         page.figures.add(hashlib.sha256(table.arrow_data.data or table.lazy_data.initial_chunk).hexdigest())
     elif kind == "plotly_chart":
         page.figures.add(hashlib.sha256(element.plotly_chart.spec.encode()).hexdigest())

@@ -44,7 +44,9 @@ TESTS = {  # Module below analysis/ -> its tests below tests/analysis/.
     "findings/plan": ["findings/test_plan.py"],
 }
 JUDGED = Path(__file__).with_name("survivors.toml")  # The mutants that behave like the code, each with its reason.
-SLOWEST = "not two_hundred and not planted_five and not four_times_of_five"  # Simulations: they judge the method, not a line.
+SLOWEST = (
+    "not two_hundred and not planted_five and not four_times_of_five"  # These simulations test the method, not single lines.
+)
 SWAPPED: dict[type[ast.AST], type[ast.AST]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And,

@@ -2,10 +2,9 @@
 
     python -m tests.soak.live [--minutes 30] [--gpus 8] [--viewers 3]
 
-It prints its measurements and exits with 1 if a limit is exceeded: the server's memory grows by at most 1 MB a minute
-once its windows are full, no sample is lost, and what a viewer reads is at most three seconds old (99 of 100 readings).
-The age is measured from end to end: a page shows how many samples it has, and the sampler's own file says when that
-many had been taken.
+It prints its measurements. It exits with 1 if the server's memory grows by more than 1 MB a minute after its windows are
+full, if a sample is lost, or if more than 1 % of the viewers' readings are older than three seconds. The age is measured from
+end to end: a page shows how many samples it has, and the sampler's own file says when that many had been taken.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from tests.support.servers import Server, start_server, without_bundled
 
 RECORDING = ROOT / "sample_traces" / "resnet_starved" / "nvml.jsonl"
 GROWTH_MB_PER_MINUTE = 1.0  # 1.4 GB in a day. A server that runs for weeks is restarted before.
-OLDEST_S = 3.0  # A push waits half a second, a page a second, and both may just have missed.
-AGE_SHARE = 0.99  # Share of the readings. The others may fall into a pause of a busy machine and are printed.
-# until the server's windows (five and a half minutes at this rate) are full, because its memory grows until then
+OLDEST_S = 3.0  # Half a second until the push, a second until the page's update, and both may have just been missed.
+AGE_SHARE = 0.99  # Share of the readings. The others are printed, because a busy machine may have paused.
+# The server's memory grows until its windows are full, which takes five and a half minutes at this rate.
 FULL_S = 400.0
 SHOWN = re.compile(r"([\d,]+) samples over")
 
@@ -52,7 +51,7 @@ class Measured:
     cpu_s: float = 0.0
 
     def growth_mb_per_minute(self) -> float | None:
-        """Return the slope of memory once the windows are full; None where it ran too shortly for that."""
+        """Return the slope of memory after the windows are full; None if the run ended before."""
         settled = np.array([(t, b) for t, b in self.memory if t >= FULL_S])
         if len(settled) < 20:
             return None
@@ -153,17 +152,18 @@ class _Taken:
     def __init__(self, session: Path) -> None:
         self._session = session
         self._times: list[int] = []
-        self._segment, self._offset = 1, 0  # Read up to here.
+        self._segment, self._offset = 1, 0  # The file was read up to this place.
 
     def at(self, count: int) -> float | None:
-        """Return the Unix time of sample ``count``, counted from 1; None where it is not written yet."""
+        """Return the Unix time of sample ``count``, counted from 1; None if it is not written yet."""
         while len(self._times) < count and self._read_on():
             pass
         return self._times[count - 1] / 1e9 if len(self._times) >= count else None
 
     def _read_on(self) -> bool:
-        """Read the next whole lines; tell whether there may be more."""
-        followed = self._path(self._segment + 1).exists()  # Read first, so that nothing is added to this one.
+        """Read the next whole lines; return whether there may be more."""
+        # This is checked first. If the next segment exists, nothing more is added to this one.
+        followed = self._path(self._segment + 1).exists()
         with self._path(self._segment).open("rb") as file:
             file.seek(self._offset)
             lines, end, _ = file.read(1 << 20).rpartition(b"\n")
@@ -229,7 +229,7 @@ def _report(measured: Measured, sent: Path, held: Path, drained: bool) -> int:
 
 
 def _compared(sent: Path, held: Path) -> tuple[int, int]:
-    """Return the ticks the sampler wrote, and the number that the server lacks or has otherwise."""
+    """Return the sampler's ticks, and the number of ticks that are missing or different on the server."""
     ticks = lost = 0
     for segment in sorted(sent.glob("samples-*.jsonl")):
         there = held / segment.name

@@ -65,7 +65,7 @@ def _train(about: dict[str, Any], files: list[int]) -> None:
     os.chdir(about["folder"])
     os.environ.clear()
     os.environ.update(about["environment"], CUDA_VISIBLE_DEVICES="")
-    if HOOK in sys.modules:  # The server's hook is replaced, and its loaders are not timed.
+    if HOOK in sys.modules:  # A fork replaces the server's hook, and does not time the server's loaders.
         hook = sys.modules[HOOK]
         sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks.clear()
         hook.install(sys.modules["torch.optim.optimizer"])

@@ -29,10 +29,10 @@ def pipelined(
 ) -> list[ChromeTrace]:
     """Return one trace per stage.
 
-    ``forward_us`` is the time that the forward pass of one of a stage's ``chunks`` takes for one microbatch. If ``peers``, the
-    calls name their peer. ``launch_us`` is the host's time from one launch to the next. If ``named``, the forward passes have
-    PyTorch's names. ``pause_us`` is the time for which a stage's host pauses before its step. If ``at_once``, GPU work begins
-    when it is launched, otherwise when all work of the step is.
+    ``forward_us`` is the time that the forward pass of one of a stage's ``chunks`` takes for one microbatch. If ``peers``,
+    the calls name their peer. ``launch_us`` is the host's time from one launch to the next. If ``named``, the forward passes
+    have PyTorch's names. ``pause_us`` is the time for which a stage's host pauses before its step. If ``at_once``, GPU work
+    begins when it is launched. Otherwise it begins when all work of the step is launched.
     """
     count = len(forward_us)
     traces = [

@@ -75,7 +75,7 @@ def stand_ins() -> dict[str, Any]:
     }  # fmt: skip
 
 
-NEEDS: dict[str, dict[str, Any]] = {  # Names that mean something else in these examples.
+NEEDS: dict[str, dict[str, Any]] = {  # Objects for examples in which a name has another meaning.
     "heads_one_by_one PyTorch 1": {"q": "tokens", "k": "tokens", "v": "tokens"},
     "host_reads PyTorch 1": {"mask": "padding"},
     "host_reads PyTorch 2": {"mask": "padding"},

@@ -1,6 +1,6 @@
 """Scenarios of the fifth set: everyday loops of new models, each with one planted problem or none.
 
-A pair differs in one change. They were recorded on an H200 with a slow host when the analysis was complete (`record.py --set
+A pair differs in one change. They were recorded on an H200 with a slow host after the analysis was written (`record.py --set
 fifth`). `docs/evidence/accuracy.md` lists the recordings that were inspected first.
 """
 

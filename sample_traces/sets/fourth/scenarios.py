@@ -1,6 +1,6 @@
 """Scenarios of the fourth set: generation, profiles of a single step, and evaluation between steps.
 
-The models are in no earlier set. They were recorded on an H200 when the analysis was complete. Some recordings were then
+No earlier set contains these models. They were recorded on an H200 after the analysis was written. Some recordings were then
 inspected, the others only used for evaluation (`docs/evidence/accuracy.md` lists them).
 """
 

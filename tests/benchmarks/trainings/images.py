@@ -1,4 +1,7 @@
-"""Train a small ResNet on JPEGs that the training process decodes itself (fault: no loader workers)."""
+"""Train a small ResNet on JPEGs with a planted fault.
+
+There are no loader workers, so the training process decodes the JPEGs.
+"""
 
 from __future__ import annotations
 

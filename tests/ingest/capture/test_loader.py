@@ -64,8 +64,9 @@ def test_the_pinning_thread_is_the_limit_if_the_workers_deliver_more():
     assert not pinning_limits(pinned, 7, 16) and not pinning_limits(COMPUTES, 12, 16) and not pinning_limits(pinned, 0, 16)
 
 
-# Samples a second that a loader gave on an H200's host of 16 virtual cores, by its number of workers, and what its workers took: wall clock of a sample and
-# collating a batch of 32, ms. Decoding JPEG, waiting 6 ms a sample; 22 November 2026.
+# Measured on an H200's host of 16 virtual cores on 22 November 2026, with JPEG decoding and with a wait of 6 ms per sample.
+# Columns: workers; samples per second of the loader; and two times of its workers in ms: a sample by the wall clock, and
+# collating a batch of 32.
 DECODES = {
     1: (252, 3.470, 15.64),
     2: (526, 3.443, 13.13),
@@ -93,7 +94,8 @@ def test_the_smallest_sufficient_number_of_workers_is_certain_to_suffice():
 @pytest.mark.parametrize(
     ("cores", "rows"),
     [
-        # An H200's host limited to 8 cores, 23 November 2026. Workers; samples per second before and after; and what a sample took, in ms: wall clock, on a core, collating a batch of 32.
+        # An H200's host limited to 8 cores, 23 November 2026. Columns: workers; samples per second before and after; and
+        # three times in ms: a sample by the wall clock, a sample on a core, and collating a batch of 32.
         (8, {2: (720, 680, 2.838, 2.856, 4.286), 4: (1292, 1234, 2.877, 2.902, 4.141), 8: (2245, 2061, 3.126, 3.054, 4.422), 14: (2142, 2278, 3.003, 2.709, 4.351)}),
     ],
 )  # fmt: skip

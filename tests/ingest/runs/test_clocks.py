@@ -157,7 +157,7 @@ def test_an_interval_stretches_samples_and_gaps(tmp_path: Path, folder: DataFold
     library = Library(folder)
     reported = read(library, analyse(run, library), run)
     assert reported.samples["time_ns"].tolist() == [1_795_249_800 * 10**9 + k * 10**8 for k in range(10)]
-    # The user placed it relative to the trace, so the clock of the trace does not matter.
+    # The user placed the file relative to the trace, so the clock of the trace does not matter.
     assert reported.clock.shares("unknown")
     library.close()
 

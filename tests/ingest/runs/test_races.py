@@ -26,7 +26,7 @@ from sawtooth.ingest.schema import DataFolder
 from tests.support.bulk_synchronous import Planted, job
 from tests.support.prepared import folder_with_sound_run
 
-WAIT_S = 0.3  # Long enough for operations that are not delayed.
+WAIT_S = 0.3  # Operations that nothing delays end within this time.
 
 
 @pytest.fixture

@@ -173,7 +173,7 @@ def test_tasks_that_wait_for_core_disk_or_memory_are_counted(tmp_path):
     host.now_s = 2.0
     (pressure / "cpu").write_text("some avg10=9.00 avg60=0.00 avg300=0.00 total=1500000\nfull total=99\n")
     found = reader.read(2 * SECOND)
-    assert found["run_queue"] == 5.0  # Six tasks without the sampler.
+    assert found["run_queue"] == 5.0  # Six tasks run, of which one is the sampler.
     assert found["cpu_pressure_pct"] == pytest.approx(25.0)  # 0.5 s of 2 s
     assert found["io_pressure_pct"] == 0.0
     assert "memory_pressure_pct" not in found

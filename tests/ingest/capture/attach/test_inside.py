@@ -51,7 +51,7 @@ def test_a_hook_without_renewal_ends_itself(tmp_path: Path) -> None:
             optimizer.step()
         assert attached.is_over and torch.nn.Module.eval is evaluate and os._exit is leave
         (marks,) = folder.glob("marks-*.jsonl")
-        assert len(marks_in(marks.read_bytes())) == 2  # No step before all ranks begin, and none after the end.
+        assert len(marks_in(marks.read_bytes())) == 2  # Steps before all ranks begin, and after the end, are not marked.
     finally:
         attached.remove()
     assert not optimizers._global_optimizer_post_hooks

@@ -58,7 +58,7 @@ def test_the_stated_number_of_steps_suffices_for_a_profile(tmp_path: Path, after
 def test_the_training_is_as_fast_after_the_profile_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, expected: str
 ) -> None:
-    """PyTorch detaches CUPTI only if a variable says so.
+    """PyTorch detaches CUPTI only if an environment variable requests this.
 
     With CUPTI attached, a host-bound step takes a fifth longer.
     """

@@ -1,4 +1,4 @@
-"""Tests of the names by which messages call events that are not stored."""
+"""Tests of the names that messages use for events that are not stored."""
 
 import pytest
 
