@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from sawtooth.analysis.metrics.reading import Bound, Reading
 from sawtooth.analysis.metrics.registry import METRICS
+from sawtooth.app.one_unit import in_one_unit
 from sawtooth.app.printable import printable
 
 MISSING = "—"  # Replaces a missing value. Its reason is always next to it or on hover.
@@ -22,8 +23,7 @@ NAME_LENGTH = 120  # A longer name would wrap every table. The tooltip and the C
 # Characters that begin a directive, an address or an arrow in Streamlit's Markdown, even as an entity.
 _BEGINS_SOMETHING = re.compile(r":(?=[\w/+-]+:|//)|@|[-<>~=](?=[-<>=])|w(?=ww)", re.IGNORECASE)
 _UNITS = {"ns": "ns", "us": "µs", "ms": "ms", "s": "s", "bytes": "bytes", "mb": "MB", "gb": "GB", "gib": "GiB", "pct": "%"}
-_PERCENT = re.compile(r"(\d)%(?!\w)")
-# A line must not break between a number and its unit, or after an arrow or ≈.
+_PERCENT = re.compile(r"(\d)%(?!\w)")  # A line must not break between a number and its unit, or after an arrow or ≈.
 _UNIT = r"(?:[nµm]?s|min|h|%|×|[kMGTP]?i?B|bytes|[MG]Hz|k?W|k?J|[kMGTPE]?FLOP)"
 _NO_BREAK = re.compile(rf"(?<=\d) (?={_UNIT}(?!\w))|(?<=[→≈]) ")
 _THIN = "\u00a0"  # A no-break space, so that a number and its unit remain on one line.
@@ -172,16 +172,16 @@ MIN_MS = 0.01  # Ms: a shorter time is shown in µs, even next to a time in ms.
 
 def part_ms(whole_ms: float, ms: float) -> str:
     """Return a time in the unit of the whole of which it is a part: 0.83 ms of 9.01 ms."""
-    in_ms = duration_ms(whole_ms).endswith(f"{_THIN}ms") and MIN_MS <= ms < 1
+    in_ms = duration_ms(whole_ms).endswith(f"{_THIN}ms") and (MIN_MS <= ms < 1 or ms == 0)
     return f"{number(ms, 2)}{_THIN}ms" if in_ms else duration_ms(ms)
 
 
 def span_ms(low_ms: float, high_ms: float, whole_ms: float = 0.0) -> str:
-    """Return a range of times: "37.2 to 46.7 ms", "820 µs to 37.1 ms", or one if both are equal.
+    """Return a range of times: "37.2 to 46.7 ms", "0.82 to 37.1 ms", or one if both are equal.
 
-    With ``whole_ms``, the times have its unit, as in ``part_ms``.
+    The times have the unit of the longest of them and of ``whole_ms``, as in ``part_ms``.
     """
-    low, high = (part_ms(whole_ms, ms) for ms in (low_ms, high_ms))
+    low, high = (part_ms(max(whole_ms, low_ms, high_ms), ms) for ms in (low_ms, high_ms))
     if low == high:
         return low
     return f"{low.split(_THIN)[0] if low.split(_THIN)[1] == high.split(_THIN)[1] else low} to {high}"
@@ -203,8 +203,8 @@ def day_and_time(ns: float) -> str:
 
 
 def spaced(sentence: str) -> str:
-    """Return a sentence with no-break spaces before units and % and after arrows."""
-    return _NO_BREAK.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", sentence))
+    """Return a sentence with times in one unit, and no-break spaces before units and % and after arrows."""
+    return _NO_BREAK.sub(_THIN, _PERCENT.sub(f"\\1{_THIN}%", in_one_unit(sentence)))
 
 
 def as_title(sentence: str) -> str:

@@ -55,7 +55,7 @@ def chart(
             textangle=0,
             constraintext="none",
             textfont={"size": 12, "color": ink_on(colour_of(*key).on(dark)), "shadow": _halo(colour_of(*key).on(dark))},
-            customdata=[_hover(parts_here[name], names) for name in rows],
+            customdata=[_hover(parts_here[name], names, longest) for name in rows],
             hovertemplate="%{customdata}<extra></extra>",
         )
     with_layout(figure, 66 + 48 * len(rows))
@@ -68,7 +68,7 @@ def chart(
     )
     alt = f"{title} " + "; ".join(
         f"{COLUMN_NAMES[n]}: "
-        + ", ".join(f"{label(p, names)} {fmt.duration_ms(p.ms)} ({fmt.share(p.share)})" for p in columns[n])
+        + ", ".join(f"{label(p, names)} {fmt.part_ms(longest, p.ms)} ({fmt.share(p.share)})" for p in columns[n])
         for n in rows
     )
     return Chart(
@@ -98,9 +98,9 @@ def _halo(colour: str) -> str:
 def _bar_text(part: StepPart | None, names: Mapping[str, str], longest: float) -> str:
     if part is None or part.ms < LABEL_FROM * longest:
         return ""
-    time = fmt.duration_ms(part.ms)
+    time = fmt.part_ms(longest, part.ms)
     return f"{label(part, names)} {time}" if part.ms >= NAME_FROM * longest else time
 
 
-def _hover(part: StepPart | None, names: Mapping[str, str]) -> str:
-    return f"{label(part, names)}: {fmt.duration_ms(part.ms)}, {fmt.share(part.share)}" if part is not None else ""
+def _hover(part: StepPart | None, names: Mapping[str, str], longest: float) -> str:
+    return f"{label(part, names)}: {fmt.part_ms(longest, part.ms)}, {fmt.share(part.share)}" if part is not None else ""

@@ -108,10 +108,10 @@ def _cut_to_fit(text: str, room: float) -> str:
 
 
 def _bar(bar: PictureBar, y: float, scale: float, prefix: str, colours: Sequence[Colour]) -> Markup:
-    pieces, x = [], 0.0
+    pieces, x, longest_ms = [], 0.0, (WIDTH_PX - VALUE) / scale
     for part in bar.parts:
-        wide, fill = part.ms * scale, part.colour.light
-        hint = f"{part.colour.label}: {fmt.duration_ms(part.ms)}"
+        wide, fill, time = part.ms * scale, part.colour.light, fmt.part_ms(longest_ms, part.ms)
+        hint = f"{part.colour.label}: {time}"
         pieces.append(
             Markup('<g><title>{}</title><rect x="{:.2f}" y="{}" width="{:.2f}" height="{}" fill="{}"/>').format(
                 hint, x, y, wide, BAR, fill
@@ -124,7 +124,7 @@ def _bar(bar: PictureBar, y: float, scale: float, prefix: str, colours: Sequence
                 )
             )
         pieces.append(Markup("</g>"))
-        if label := _label_of(part, wide, x, [ms * scale for ms in bar.interval or ()]):
+        if label := _label_of(part.colour.label, time, wide, x, [ms * scale for ms in bar.interval or ()]):
             pieces.append(_label(label, x, wide, y, fill, textured=bool(part.colour.texture)))
         x += wide
     if bar.interval is not None:
@@ -141,10 +141,9 @@ def _time(bar: PictureBar, x: float, y: float, *, strong: bool) -> Markup:
     return time + _text(x + 12, y + BAR / 2 + 14, bar.span, colour.light, weight)
 
 
-def _label_of(part: PicturePart, wide: float, x: float, interval: Sequence[float]) -> str:
+def _label_of(name: str, time: str, wide: float, x: float, interval: Sequence[float]) -> str:
     """Return the part's name and time, its time alone, or "": the longest that fits beside the interval."""
-    number = fmt.duration_ms(part.ms)
-    for text in (f"{part.colour.label} {number}", number):
+    for text in (f"{name} {time}", time):
         half = LETTER_PX * (len(text) + 2) / 2
         free = not interval or x + wide / 2 + half < interval[0] or x + wide / 2 - half > interval[-1]
         if 2 * half <= wide and free:

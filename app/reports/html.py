@@ -192,9 +192,9 @@ def _bar(rank: RankResult, column: Column) -> HtmlBar:
     parts = parts_of(rank, column)
     name = step_bar.COLUMN_NAMES[column]
     caption = f"{name[0].upper()}{name[1:]}, {run_words.unit_of(rank)}"
-    bar_parts = []
+    bar_parts, step_ms = [], sum(part.ms for part in parts)
     for part in parts:
-        label = f"{step_bar.label(part)} {fmt.duration_ms(part.ms)} ({fmt.share(part.share)})"
+        label = f"{step_bar.label(part)} {fmt.part_ms(step_ms, part.ms)} ({fmt.share(part.share)})"
         colour = colour_of(part.owner, part.cause)
         bar_parts.append(BarPart(label, f"{part.share:.4%}", colour.on(False), colour.texture))
     return HtmlBar(caption, f"{caption}: {', '.join(part.label for part in bar_parts)}", bar_parts)

@@ -96,7 +96,9 @@ def _blocks(result: RunResult) -> list[str]:
         bars.append(("after", WORK * blocks, f"≈\u00a0{fmt.duration_ms(after.after_ms)}"))
     bar_lines = [f"{name:<6}{bar:<{BAR_CHARACTERS}}  {time}" for name, bar, time in bars]
     losses = [
-        f"{colour_of(part.owner, part.cause).label} {fmt.duration_ms(part.ms)}" for part in lost if part.share >= MIN_LOSS_SHARE
+        f"{colour_of(part.owner, part.cause).label} {fmt.part_ms(verdict.step.value, part.ms)}"
+        for part in lost
+        if part.share >= MIN_LOSS_SHARE
     ]
     legend = f"{WORK} the GPU computes" + (f"   {LOST} lost: {', '.join(losses)}" if lost_blocks and losses else "")
     return ["```text", *bar_lines, legend, "```"]
@@ -249,9 +251,9 @@ def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
         name, owner = colour_of(row.owner, row.cause).label, colour_of(row.owner).label
         if row.owner in LOST_OWNERS and name != owner:
             name = f"{owner}: {name}"
-        first, *other_cells = (_ms(row, column) for column in columns)
+        first, *others = (_ms(row, column) for column in columns)
         share = fmt.share((first or 0.0) / total_ms if total_ms else row.share)
-        cells.append((name, _duration(first), share, *map(_duration, other_cells)))
+        cells.append((name, _duration(first, total_ms), share, *(_duration(ms, total_ms) for ms in others)))
     heads = [HEADS[column] for column in columns] if len(rank.counted) else ["recorded time"]
     return [heads[0], "share", *heads[1:]], cells
 
@@ -286,5 +288,5 @@ def _ms(row: LedgerRow, column: Column) -> float | None:
     return row.ms_per_step_unprofiled_est if column == "unprofiled" else recorded
 
 
-def _duration(ms: float | None) -> str:
-    return fmt.duration_ms(ms) if ms is not None else fmt.MISSING
+def _duration(ms: float | None, step_ms: float) -> str:
+    return fmt.part_ms(step_ms, ms) if ms is not None else fmt.MISSING

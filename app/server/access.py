@@ -235,6 +235,4 @@ def keep_peers() -> None:
 def _refuse(refusal: LoginRefusal, headers: Headers) -> Response:
     if "text/html" not in headers.get("accept", ""):
         return PlainTextResponse(refusal.sentence, refusal.status)
-    return HTMLResponse(
-        templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=False, target="/"), refusal.status
-    )
+    return HTMLResponse(templates.render("refusal.html", sentence=refusal.sentence), refusal.status)

@@ -201,7 +201,8 @@ class Authentication:
         if "text/html" not in caller.headers.get("accept", ""):
             return PlainTextResponse(refusal.sentence, refusal.status)
         target = target or _redirect_without_login(scope).headers["location"]
-        page = templates.render("refusal.html", sentence=refusal.sentence, asks_for_token=True, target=target)
+        problem = "" if refusal.sentence == LOGIN_NEEDED else refusal.sentence  # The page itself says how to log in.
+        page = templates.render("login.html", sentence=problem, target=target)
         # With "no-referrer", the form's origin would be "null", which is not a valid origin.
         answer = HTMLResponse(page, refusal.status, {"referrer-policy": "same-origin", "cache-control": "no-store"})
         if scope["type"] == "http" and scope["method"] == "GET" and target != "/" and len(target) <= MAX_REQUESTED_LENGTH:

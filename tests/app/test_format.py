@@ -32,7 +32,8 @@ def test_a_small_gain_is_a_percentage_instead_of_a_factor(times: float, text: st
 
 def test_a_range_shows_a_common_unit_once() -> None:
     assert fmt.span_ms(37.2, 46.7) == f"37.2 to 46.7{NB}ms"
-    assert fmt.span_ms(0.82, 37.1) == f"820{NB}µs to 37.1{NB}ms"
+    assert fmt.span_ms(0.82, 37.1) == f"0.82 to 37.1{NB}ms"
+    assert fmt.span_ms(0.0049, 0.037) == f"4.90 to 37.0{NB}µs"
     assert [fmt.part_ms(32.3, ms) for ms in (5.63, 0.0905, 0.0079)] == [f"5.63{NB}ms", f"0.090{NB}ms", f"7.90{NB}µs"]
     assert fmt.step_change(1.07, 0.63) == f"1.07 → ≈{NB}0.63{NB}ms"
     assert fmt.part_ms(0.6, 0.0905) == f"90.5{NB}µs"  # The whole is in µs.
@@ -224,6 +225,20 @@ def test_shown_differences_of_steps_add_up(before: float, after: float, shorter:
 )
 def test_numbers_stay_on_one_line_with_unit_and_arrow(written: str, kept: str) -> None:
     assert fmt.spaced(written) == kept.replace("_", "\u00a0")
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("680 µs of each 1.07 ms step", "0.68_ms of each 1.07_ms step"),
+        ("a step of 1.07_ms (490 to 892_µs)", "a step of 1.07_ms (0.49 to 0.89_ms)"),
+        ("680 → ≈ 400 µs of 12 ms", "0.68 →_≈_0.40_ms of 12_ms"),
+        ("343 kernels, 680 µs of each step", "343 kernels, 680_µs of each step"),  # There is no other unit.
+        ("1.8 µs per operator and 210 µs per step of 7 ms", "1.8_µs per operator and 210_µs per step of 7_ms"),
+    ],
+)
+def test_the_times_of_a_sentence_have_one_unit(written: str, shown: str) -> None:
+    assert fmt.spaced(written.replace("_", NB)) == shown.replace("_", NB)
 
 
 def test_percentages_have_a_space_everywhere() -> None:

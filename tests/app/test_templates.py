@@ -51,18 +51,23 @@ def test_quoted_code_is_shown_as_code() -> None:
 
 def test_a_missing_value_of_a_template_is_an_error() -> None:
     with pytest.raises(UndefinedError):
-        templates.render("refusal.html", sentence="No.")
+        templates.render("login.html", sentence="")
 
 
-def test_the_refusal_asks_for_a_token_only_if_one_helps() -> None:
-    assert "<form" in templates.render("refusal.html", sentence="No.", asks_for_token=True, target=HOSTILE)
-    page = templates.render("refusal.html", sentence=HOSTILE, asks_for_token=False, target="/")
+def test_the_page_without_a_login_says_how_to_get_one() -> None:
+    page = templates.render("login.html", sentence="", target=HOSTILE)
+    assert "<form" in page and "Ask them for an invitation" in page and 'role="alert"' not in page
+    assert '<p class="problem" role="alert">No.</p>' in templates.render("login.html", sentence="No.", target="/")
+
+
+def test_a_refusal_that_no_token_helps_asks_for_none() -> None:
+    page = templates.render("refusal.html", sentence=HOSTILE)
     assert "<form" not in page
     assert SAFE.rstrip() in page
 
 
 def test_code_in_a_sentence_is_shown_as_code_and_the_rest_as_text() -> None:
-    page = templates.render("refusal.html", sentence="Run `a < b`, not <b>.", asks_for_token=False, target="/")
+    page = templates.render("refusal.html", sentence="Run `a < b`, not <b>.")
     assert "Run <code>a &lt; b</code>, not &lt;b&gt;." in page
 
 

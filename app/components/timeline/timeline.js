@@ -31,6 +31,13 @@ function duration(ns) {
   const [unit, size2] = unitOf(Math.abs(ns));
   return `${figures(ns / size2)}${NO_BREAK}${unit}`;
 }
+function column(durations) {
+  const longest = Math.max(0, ...durations.map(Math.abs));
+  const [unit, size2] = unitOf(longest);
+  const decimals = unit === "ns" ? 0 : Math.max(0, 2 - Math.floor(Math.log10(longest / size2)));
+  const least = 10 ** -decimals;
+  return durations.map((ns) => `${ns > 0 && ns / size2 < least / 2 ? `<${NO_BREAK}${least.toFixed(decimals)}` : (ns / size2).toFixed(decimals)}${NO_BREAK}${unit}`);
+}
 function exact(ns) {
   const [unit, size2] = unitOf(Math.abs(ns));
   const digits = Math.round(Math.log10(size2));
@@ -178,9 +185,9 @@ function decode(buffer) {
     const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, at + 8, length)));
     at += 8 + padded;
     const take = (make, n2, size2) => {
-      const column = make(buffer, at, n2);
+      const column2 = make(buffer, at, n2);
       at += Math.ceil(n2 * size2 / 8) * 8;
-      return column;
+      return column2;
     };
     const f64 = (n2) => take((b, o, c) => new Float64Array(b, o, c), n2, 8);
     const u32 = (n2) => take((b, o, c) => new Uint32Array(b, o, c), n2, 4);
@@ -272,15 +279,15 @@ var Columns = class {
     }
   }
   sums(tile, which, piece, view, scale) {
-    const column = 2 ** tile.level;
-    const origin = tile.index * COLUMNS * column;
+    const column2 = 2 ** tile.level;
+    const origin = tile.index * COLUMNS * column2;
     const kindOf2 = tile.kinds.map((kind) => this.numberOf(kind));
     const [low, high] = [Math.max(piece.start, view.start), Math.min(piece.end, view.end)];
     for (const i of which) {
-      const start = origin + tile.sumColumn[i] * column;
-      const [from, to] = [Math.max(start, low), Math.min(start + column, high)];
+      const start = origin + tile.sumColumn[i] * column2;
+      const [from, to] = [Math.max(start, low), Math.min(start + column2, high)];
       if (to > from) {
-        const busy = tile.sumBusy[i] / column;
+        const busy = tile.sumBusy[i] / column2;
         this.add((from - view.start) * scale, (to - view.start) * scale, kindOf2[tile.sumKind[i]], busy);
       }
     }
@@ -783,8 +790,10 @@ var Painter = class {
     for (const line of lane.lines) {
       context.strokeStyle = data.dark ? line.dark : line.light;
       context.lineWidth = 1.5;
+      const heightOf = (value) => y + lane.height - 1 - value / top * (lane.height - 3);
+      if (lane.lines.length === 1) shade(context, line, view, scale, heightOf, y + lane.height);
       context.beginPath();
-      sampled = trace(context, line, view, scale, (v) => y + lane.height - 1 - v / top * (lane.height - 3)) || sampled;
+      sampled = trace(context, line, view, scale, heightOf) || sampled;
       context.stroke();
     }
     context.restore();
@@ -939,6 +948,19 @@ var Painter = class {
 };
 function tickRoom(width) {
   return width < PHONE_PX ? 56 : 96;
+}
+function shade(context, line, view, scale, at, bottom) {
+  const x = (time2) => Math.round((time2 - view.start) * scale);
+  context.beginPath();
+  for (let i = 1; i < line.times.length; i++) {
+    const value = line.values[i];
+    if (value === null || line.times[i] < view.start || line.times[i - 1] > view.end) continue;
+    context.rect(x(line.times[i - 1]), at(value), x(line.times[i]) - x(line.times[i - 1]), bottom - at(value));
+  }
+  context.globalAlpha = 0.16;
+  context.fillStyle = context.strokeStyle;
+  context.fill();
+  context.globalAlpha = 1;
 }
 function trace(context, line, view, scale, at) {
   let before = null;
@@ -1394,14 +1416,12 @@ var Drawer = class {
     this.picture.say(`${title}.`);
   }
   sums(side, length, of) {
+    const parts = column(side.parts.map((part) => part.ms * 1e6)), operations = column(side.operations.map((o) => o.ms * 1e6));
     return element(
       "div",
       { class: "columns" },
-      table(`${of}Where the time goes`, side.parts.map((part) => [this.swatch(part), duration(part.ms * 1e6), share(part.ms * 1e6 / length)])),
-      table(
-        `${of}Longest GPU operations`,
-        side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])
-      )
+      table(`${of}Where the time goes`, side.parts.map((part, i) => [this.swatch(part), parts[i], share(part.ms * 1e6 / length)])),
+      table(`${of}Longest GPU operations`, side.operations.map((o, i) => [o.name, `${count(o.count)} ×`, operations[i]]))
     );
   }
   swatch(part) {

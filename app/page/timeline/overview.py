@@ -73,20 +73,21 @@ def scale(rank: RankResult | None) -> dict[str, Any] | None:
         return None
     source = source_in_words(best.source, best.evidence)
     more, (low, high) = best.mean_ms - best.ms, (best.reading.low, best.reading.high)
+    difference = fmt.part_ms(max(best.ms, best.mean_ms), abs(more))
     spread = f" ({fmt.span_ms(low, high)})" if low and high else ""
     if abs(more) < MIN_VISIBLE_SHARE * best.mean_ms:
         sentence = f"The run's step by {source}{spread} is as long as the profiled steps that the lanes show."
     elif low and high and low <= best.mean_ms <= high:
         sentence = (
-            f"The profiled steps that the lanes show take {fmt.duration_ms(abs(more))} {'longer' if more > 0 else 'less'} than the run's. "
+            f"The profiled steps that the lanes show take {difference} {'longer' if more > 0 else 'less'} than the run's. "
             f"That is within the error of the run's step{spread}, by {source}."
         )
     elif more < 0:
-        sentence = f"The run's steps take {fmt.duration_ms(-more)} longer than the profiled steps that the lanes show."
+        sentence = f"The run's steps take {difference} longer than the profiled steps that the lanes show."
     elif best.represented:
-        sentence = f"The profiler adds ≈\u00a0{fmt.duration_ms(more)} to each step here. The lanes show the profile."
+        sentence = f"The profiler adds ≈\u00a0{difference} to each step here. The lanes show the profile."
     else:
-        sentence = f"The profiled steps that the lanes show take {fmt.duration_ms(more)} longer than the run's steps."
+        sentence = f"The profiled steps that the lanes show take {difference} longer than the run's steps."
     return {
         "run": best.ms,
         "profiled": best.mean_ms,

@@ -102,11 +102,11 @@ class StepAnswer:
 
     def _wait(self, owner: str, cause: str | None, ms: float) -> str:
         """Return a wait in words; an uneven wait also has its times in the slow steps and in the other steps."""
-        time, wait = fmt.duration_ms(ms), self.uneven.get(cause or "")
+        time, wait = fmt.part_ms(self.step_ms, ms), self.uneven.get(cause or "")
         if wait is None or not wait.mean_ms:
             return f"{time} {self._reason(owner, cause)}"
         scale = ms / wait.mean_ms
-        slow, other = fmt.duration_ms(scale * wait.slow_ms), fmt.duration_ms(scale * wait.other_ms)
+        slow, other = (fmt.part_ms(self.step_ms, scale * wait_ms) for wait_ms in (wait.slow_ms, wait.other_ms))
         distribution = f"({slow} in {wait.slow} of {wait.steps} steps, {other} in the others)"
         return f"{time} on average {self._reason(owner, cause)} {distribution}"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sawtooth.analysis import reading_order
 from sawtooth.analysis.run.model import Finding, RunResult, may_gain_nothing
 from sawtooth.analysis.run.verdict import judge
 from sawtooth.analysis.staircase import Staircase, StairStep
 from sawtooth.app import format as fmt
+from sawtooth.app.one_unit import in_one_unit
 from sawtooth.app.words import advice, headline, predicted_gain, telemetry
 from sawtooth.app.words import run as run_words
 from sawtooth.app.words.answer.change_code import cost, instead, number_word
@@ -42,6 +43,11 @@ class Title:
 
 def title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     """Return the headline for ``choice`` and the lines below it."""
+    shown = _title(stairs, choice, result)
+    return replace(shown, whole=in_one_unit(shown.whole), under=in_one_unit(shown.under))
+
+
+def _title(stairs: Staircase | None, choice: int, result: RunResult) -> Title:
     if stairs is None or not choice:
         return _without_change(result, selectable=stairs is not None and bool(stairs.changes))
     if choice == first_choice(stairs, result) and (limit := first_without_bar(stairs, result)) is not None:

@@ -128,8 +128,10 @@ export class Painter {
     for (const line of lane.lines!) {
       context.strokeStyle = data.dark ? line.dark : line.light;
       context.lineWidth = 1.5;
+      const heightOf = (value: number) => y + lane.height - 1 - (value / top) * (lane.height - 3);
+      if (lane.lines!.length === 1) shade(context, line, view, scale, heightOf, y + lane.height);
       context.beginPath();
-      sampled = trace(context, line, view, scale, (v) => y + lane.height - 1 - (v / top) * (lane.height - 3)) || sampled;
+      sampled = trace(context, line, view, scale, heightOf) || sampled;
       context.stroke();
     }
     context.restore();
@@ -296,6 +298,21 @@ export class Painter {
 /** Return the least distance of two ticks in pixels; a phone has room for short labels only. */
 function tickRoom(width: number): number {
   return width < PHONE_PX ? 56 : 96;
+}
+
+/** Shade the area below a sampled line, so that a constant high value does not look like an empty lane. */
+function shade(context: CanvasRenderingContext2D, line: Line, view: Span, scale: number, at: (value: number) => number, bottom: number): void {
+  const x = (time: number) => Math.round((time - view.start) * scale);
+  context.beginPath();
+  for (let i = 1; i < line.times.length; i++) {
+    const value = line.values[i];
+    if (value === null || line.times[i] < view.start || line.times[i - 1] > view.end) continue;
+    context.rect(x(line.times[i - 1]), at(value), x(line.times[i]) - x(line.times[i - 1]), bottom - at(value));
+  }
+  context.globalAlpha = 0.16;
+  context.fillStyle = context.strokeStyle;
+  context.fill();
+  context.globalAlpha = 1;
 }
 
 /** Trace a sampled line; a value counts for the time up to its sample. Return whether any part is in view. */

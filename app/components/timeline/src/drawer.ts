@@ -1,7 +1,7 @@
 // The details of the selected slice, lost time or time range, beside or below the lanes.
 
 import { fetchJson, button, element, scroller } from "./dom";
-import { count, duration, exact, share } from "./format";
+import { column, count, duration, exact, share } from "./format";
 import type { Link } from "./links";
 import { kindOf } from "./paint";
 import type { Picture } from "./picture";
@@ -266,10 +266,10 @@ export class Drawer {
   }
 
   private sums(side: Stretch, length: number, of: string): HTMLElement {
+    const parts = column(side.parts.map((part) => part.ms * 1e6)), operations = column(side.operations.map((o) => o.ms * 1e6));
     return element("div", { class: "columns" },
-      table(`${of}Where the time goes`, side.parts.map((part) => [this.swatch(part), duration(part.ms * 1e6), share(part.ms * 1e6 / length)])),
-      table(`${of}Longest GPU operations`,
-        side.operations.map((o) => [o.name, `${count(o.count)} ×`, duration(o.ms * 1e6)])));
+      table(`${of}Where the time goes`, side.parts.map((part, i) => [this.swatch(part), parts[i], share(part.ms * 1e6 / length)])),
+      table(`${of}Longest GPU operations`, side.operations.map((o, i) => [o.name, `${count(o.count)} ×`, operations[i]])));
   }
 
   private swatch(part: Part): HTMLElement {

@@ -8,6 +8,15 @@ export function duration(ns: number): string {
   return `${figures(ns / size)}${NO_BREAK}${unit}`;
 }
 
+/** Return durations in the unit and with the decimals of the longest, so that a column aligns: 4.14 ms, 0.47 ms. */
+export function column(durations: number[]): string[] {
+  const longest = Math.max(0, ...durations.map(Math.abs));
+  const [unit, size] = unitOf(longest);
+  const decimals = unit === "ns" ? 0 : Math.max(0, 2 - Math.floor(Math.log10(longest / size)));
+  const least = 10 ** -decimals;
+  return durations.map((ns) => `${ns > 0 && ns / size < least / 2 ? `<${NO_BREAK}${least.toFixed(decimals)}` : (ns / size).toFixed(decimals)}${NO_BREAK}${unit}`);
+}
+
 /** Return a duration with all nanoseconds: 41.203 117 ms. */
 export function exact(ns: number): string {
   const [unit, size] = unitOf(Math.abs(ns));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { duration, exact, share, time } from "../src/format";
+import { column, duration, exact, share, time } from "../src/format";
 import { lostLabel, stepLabel, stepName } from "../src/labels";
 import { LaneChoice, placed, rowFor } from "../src/lanes";
 import { trace } from "../src/draw";
@@ -66,6 +66,9 @@ test("numbers are formatted with units", () => {
   assert.equal(duration(165_694), "166\u00a0µs");
   assert.equal(duration(67), "67\u00a0ns");
   assert.equal(duration(2_400), "2.4\u00a0µs");
+  assert.deepEqual(column([4_143_000, 468_000, 2_000, 0]), ["4.14\u00a0ms", "0.47\u00a0ms", "<\u00a00.01\u00a0ms", "0.00\u00a0ms"]);
+  assert.deepEqual(column([613_000, 50_400]), ["613\u00a0µs", "50\u00a0µs"]);
+  assert.deepEqual(column([0]), ["0\u00a0ns"]);
   assert.equal(exact(41_203_117), "41.203\u202f117\u00a0ms");
   assert.equal(exact(12), "12\u00a0ns");
   assert.equal(share(0.0004), "<0.1 %");
