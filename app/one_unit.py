@@ -12,14 +12,14 @@ _MICROSECONDS = re.compile(r"(?:(\d[\d,.]*)( to | → (?:≈[ \u00a0])?))?(\d[\d
 
 
 def in_one_unit(line: str) -> str:
-    """Return ``line`` with its times in ms if it has times in ms and in µs: "0.68 ms of each 1.07 ms step".
+    """Return ``line`` with its times in ms if it has times in ms and in µs.
 
-    It is unchanged if one of its times in µs is shorter than MIN_CONVERTED_US.
+    An example is "0.68 ms of each 1.07 ms step". The line is unchanged if one of its times in µs is shorter than MIN_CONVERTED_US.
     """
-    found = list(_MICROSECONDS.finditer(line)) if _MILLISECONDS.search(line) else []
-    if any(_number(text) < MIN_CONVERTED_US for match in found for text in (match[1], match[3]) if text):
+    short_times = list(_MICROSECONDS.finditer(line)) if _MILLISECONDS.search(line) else []
+    if any(_number(text) < MIN_CONVERTED_US for match in short_times for text in (match[1], match[3]) if text):
         return line
-    return _MICROSECONDS.sub(_in_ms, line) if found else line
+    return _MICROSECONDS.sub(_in_ms, line) if short_times else line
 
 
 def _in_ms(match: re.Match[str]) -> str:
