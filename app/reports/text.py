@@ -251,9 +251,9 @@ def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
         name, owner = colour_of(row.owner, row.cause).label, colour_of(row.owner).label
         if row.owner in LOST_OWNERS and name != owner:
             name = f"{owner}: {name}"
-        first, *others = (_ms(row, column) for column in columns)
+        first, *other_ms = (_ms(row, column) for column in columns)
         share = fmt.share((first or 0.0) / total_ms if total_ms else row.share)
-        cells.append((name, _duration(first, total_ms), share, *(_duration(ms, total_ms) for ms in others)))
+        cells.append((name, _duration(first, total_ms), share, *(_duration(ms, total_ms) for ms in other_ms)))
     heads = [HEADS[column] for column in columns] if len(rank.counted) else ["recorded time"]
     return [heads[0], "share", *heads[1:]], cells
 
