@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.replay.edits import TimedOps, WithoutHostCause
+from sawtooth.analysis.replay.edits import FasterHost, TimedOps, WithoutHostCause
 from tests.support.by_hand import ADDS, FLOAT, analysed, of_rule
 from tests.support.chrome_trace import ChromeTrace
 from tests.support.findings_of import finding, result_of
@@ -103,6 +103,35 @@ def test_cells_in_bf16_are_not_predicted_in_tf32(tmp_path: Path) -> None:
         times[dtype] = sum(next(edit for edit in cells.edits if isinstance(edit, TimedOps)).dur_ns)
         assert ("TF32" in cells.prediction_note) is ("TF32" in cells.risk) is (dtype == FLOAT[0])
     assert 1.5 * times["c10::BFloat16"] < times[FLOAT[0]]
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "shares"),
+    [(128, "float", (0.05, 0.05, 1.1)), (192, "float", (1.5, 0.05, 2.3)), (256, "float", (1.5, 1.1, 2.3)), (128, "c10::BFloat16", (1.5, 1.1, 2.3))],
+)  # fmt: skip
+def test_the_host_launches_each_time_step_of_a_wide_layer(
+    tmp_path: Path, size: int, dtype: str, shares: tuple[float, float, float]
+) -> None:
+    """PyTorch runs a small layer in one kernel, but not in bf16.
+
+    The limit is 128, or 192 in the forward pass.
+    """
+    kernel = "ampere_sgemm_32x128_tn" if dtype == "float" else "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"
+    trace = ChromeTrace(made_for=f"a layer of {size} in {dtype}")
+    for k in range(4):
+        trace.step(k + 1, 8000 * k, 8000 * (k + 1))
+        for at in range(8000 * k + 10, 8000 * k + 7690, 320):
+            state, weight = [64, size], [4 * size, size]
+            trace.op(
+                "aten::lstm_cell", at, at + 280, [state, [state, state], weight, weight], [dtype, "TensorList", dtype, dtype]
+            )
+            for start in (at + 5, at + 135):
+                trace.op("aten::addmm", start, start + 20, [[4 * size], state, weight[::-1]], [dtype] * 3)
+                trace.launch((start + 5, start + 10), (start + 12, start + 115), kernel)
+    cells = of_rule(analysed(tmp_path, trace), "recurrent-cells")
+    assert cells is not None
+    host = next(edit for edit in cells.edits if isinstance(edit, FasterHost))
+    assert (host.factor, host.low, host.high) == shares
 
 
 @pytest.mark.skipif(not (SHARED / "recordings").is_dir(), reason="the shared recordings are not here")
