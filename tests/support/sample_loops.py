@@ -7,7 +7,7 @@ before the model runs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,19 +19,27 @@ SAMPLES = 16
 NUMBERS = itertools.count(100, 100)  # Sequence numbers of autograd, which no two steps share.
 
 
-def called(trace: ChromeTrace, at: float, batch: int, weights: int) -> float:
+def called(
+    trace: ChromeTrace, at: float, batch: int, weights: int, read: bool = False, tokens: Sequence[int] = (64,) * SAMPLES
+) -> float:
     """Add SAMPLES linear layers over ``batch`` sequences of 64 tokens, with their backward passes.
 
-    ``weights`` of the layers get a gradient.
+    ``weights`` of the layers get a gradient. If ``read``, the host reads a value before each layer. ``tokens`` are the lengths
+    of the sequences.
     """
-    rows, first = [batch * 64, 256], next(NUMBERS)
+    first = next(NUMBERS)
     for i in range(SAMPLES):
+        rows = [batch * tokens[i], 256]
+        if read:
+            trace.op("aten::_local_scalar_dense", at, at + 30, [[]], ["float"])
+            trace.launch((at + 5, at + 25), (at + 15, at + 17), "Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", bytes=4)
+            at += 32
         start, facts = at, {"Sequence number": first + i}
         at = op(trace, at, "aten::mm", [rows, WEIGHT], kernel=GEMM, kernel_us=5, host_us=SLOW_US, **facts)
         for margin in (0.2, 0.3):  # Autocast calls an operator again inside itself.
-            trace.op("aten::linear", start - margin, at - margin, [[batch, 64, 256], WEIGHT, [256]], ["float"] * 3)
+            trace.op("aten::linear", start - margin, at - 0.4 + margin, [[batch, tokens[i], 256], WEIGHT, [256]], ["float"] * 3)
     for i in reversed(range(SAMPLES)):
-        start = at
+        start, rows = at, [batch * tokens[i], 256]
         at = op(trace, at, "aten::mm", [rows, WEIGHT], kernel=GEMM, kernel_us=5, host_us=SLOW_US)
         at = op(trace, at, "aten::mm", [[256, rows[0]], rows], kernel=GEMM, kernel_us=5, host_us=SLOW_US)
         if weights == 1 and i < SAMPLES - 1:
@@ -89,6 +97,11 @@ def made_on_host(trace: ChromeTrace, at: float, filled: bool) -> float:
 
 SAMPLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "called_sample_by_sample": partial(loop, add=partial(called, batch=1, weights=1)),
+    "called_after_reads": partial(loop, add=partial(called, batch=1, weights=1, read=True)),
+    "called_as_it_grows": partial(loop, add=partial(called, batch=1, weights=1, read=True, tokens=range(50, 50 + SAMPLES))),
+    "called_with_several_sizes": partial(
+        loop, add=partial(called, batch=1, weights=1, read=True, tokens=[60 + 7 * i % 16 for i in range(SAMPLES)])
+    ),
     "layers_of_one_sample": partial(loop, add=partial(called, batch=1, weights=SAMPLES)),
     "called_batch_by_batch": partial(loop, add=partial(called, batch=8, weights=1)),
     "prepared_one_by_one": partial(loop, add=partial(prepared, samples=SAMPLES)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 MIN_SAMPLES = 6  # Fewer calls may belong to one sample, such as two crops or the three inputs of a triplet loss.
 MIN_SINGLE_SHARE = 0.9  # Share of the calls with a batch of one.
+# Smallest share of the consecutive calls whose input is larger, and whose input is smaller. Random sizes have about one half each.
+MIN_TURNS_SHARE = 0.25
 _LAYERS = f"""
 SELECT o.cpu_op_id, t.step, s.input_dims
 FROM (FROM named_cpu_ops SEMI JOIN (FROM names WHERE regexp_matches(name, '^aten::(linear|conv[123]d|conv_transpose[123]d)$')) USING (name_id)) o
@@ -32,12 +35,15 @@ FROM (FROM named_cpu_ops SEMI JOIN (FROM names WHERE regexp_matches(name, '^aten
 class SampleLoop:
     """Layer calls (columns cpu_op_id and step) of a loop over ``samples`` samples in each step.
 
-    ``vectors`` is True if every input has at most two dimensions.
+    ``vectors`` is True if every input has at most two dimensions. ``sizes_vary`` is True if the input's size rises and falls
+    from call to call. Then a call's input is not the result of the previous call: a state keeps its size, and a growing
+    sequence only gets longer.
     """
 
     calls: pd.DataFrame
     samples: int
     vectors: bool
+    sizes_vary: bool
 
 
 def sample_loop(context: RuleContext) -> SampleLoop | None:
@@ -68,7 +74,20 @@ def sample_loop(context: RuleContext) -> SampleLoop | None:
     is_single = [_is_single_sample(*shapes) for shapes in calls["shapes"]]
     if not is_single or np.mean(is_single) < MIN_SINGLE_SHARE:
         return None
-    return SampleLoop(calls[["cpu_op_id", "step"]], samples, all(len(input_shape) <= 2 for input_shape, _ in calls["shapes"]))
+    vectors = all(len(input_shape) <= 2 for input_shape, _ in calls["shapes"])
+    of_one_weight = calls[calls["weight"].map(parameters) == 1]
+    return SampleLoop(calls[["cpu_op_id", "step"]], samples, vectors, _sizes_vary(of_one_weight))
+
+
+def _sizes_vary(calls: pd.DataFrame) -> bool:
+    """Return whether the input size of some weight rises and falls between the calls of a step.
+
+    ``calls`` are in the order of time. Each shape of a weight belongs to one weight.
+    """
+    sizes = [math.prod(input_shape) for input_shape, _ in calls["shapes"]]
+    changes = calls.assign(change=pd.Series(sizes, calls.index, dtype=float)).groupby(["weight", "step"])["change"].diff()
+    by_weight = np.sign(changes.dropna()).groupby(calls["weight"])
+    return any(min(part.eq(1).mean(), part.eq(-1).mean()) >= MIN_TURNS_SHARE for _, part in by_weight)
 
 
 def _shapes(dims: Any) -> tuple[Shape, Shape] | None:

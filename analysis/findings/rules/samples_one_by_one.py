@@ -12,7 +12,8 @@ What to do
 When it is wrong
     A call needs the result of the previous call, as in autoregressive decoding, a simulation, or a recurrence with a batch of one.
     A trace does not show where a tensor comes from. The confidence is low if all products are matrix × vector, or if the loop
-    reads values from the GPU. Samples of very different sizes cannot be stacked well.
+    reads values from the GPU. It is medium if the size of the input rises and falls from call to call: a state keeps its size.
+    Samples of very different sizes cannot be stacked well.
 References
     https://docs.pytorch.org/docs/stable/generated/torch.vmap.html
 """
@@ -64,7 +65,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if predicted_ms is None or context.step_ms is None or context.is_negligible(context.step_ms - predicted_ms):
         return
     steps = context.work_steps
-    may_depend = loop.vectors or operators(context, HOST_READ_OPERATORS).count_per_step >= MIN_READS_PER_SAMPLE * loop.samples
+    reads_each = operators(context, HOST_READ_OPERATORS).count_per_step >= MIN_READS_PER_SAMPLE * loop.samples
+    may_depend = not loop.sizes_vary and (loop.vectors or reads_each)
     loop_line = _loop_line(context, loop)
     yield Evidence(
         Advice(

@@ -56,3 +56,18 @@ def test_an_average_beside_logged_norms_is_no_clipping() -> None:
 )
 def test_a_loop_of_lookups_has_one_finding(name: str, rule: str, other: str) -> None:
     assert finding(name, rule) is not None and finding(name, other) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "confidence"),
+    [
+        ("called_sample_by_sample", "medium"),
+        ("called_after_reads", "low"),  # The read value may decide the next input.
+        ("called_as_it_grows", "low"),  # A generated sequence grows.
+        ("called_with_several_sizes", "medium"),  # Lengths of 60 to 75 tokens rise and fall, so no call continues another one.
+    ],
+)
+def test_sizes_that_rise_and_fall_show_independent_samples(name: str, confidence: str) -> None:
+    found = finding(name, "samples-one-by-one")
+    assert found is not None and found.confidence == confidence
+    assert ("previous call" in found.prediction_note) is (confidence == "low")
