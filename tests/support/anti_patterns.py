@@ -152,24 +152,22 @@ def clipping(trace: ChromeTrace, at: float, scaled: bool) -> float:
     return at
 
 
-def experts(trace: ChromeTrace, at: float, rows: tuple[int, ...]) -> float:
-    """Add one expert of two products for each entry of ``rows``."""
+def experts(trace: ChromeTrace, at: float, rows: tuple[int, ...], read_us: float = 0.0) -> float:
+    """Add one expert of two products for each entry of ``rows``; if ``read_us``, after a read that takes so long."""
     for count in rows:
+        if read_us:
+            trace.op("aten::_local_scalar_dense", at, at + read_us, [[]], [FLOAT])
+            trace.launch((at + 4, at + 6), (at + 8, at + 9), "Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", bytes=8)
+            trace.host("cuda_runtime", "cudaStreamSynchronize", at + 7, at + read_us - 1)
+            at += read_us
         at = op(
             trace, at, "aten::index", [[1024, 256]], HALF, kernel="void at::native::vectorized_gather_kernel<16, long>(int)"
         )
         at = op(trace, at, "aten::mm", [[count, 256], [256, 1024]], HALF, kernel=GEMM, host_us=SLOW_US)
         at = op(trace, at, "aten::gelu", [[count, 1024]], HALF, host_us=SLOW_US)
         at = op(trace, at, "aten::mm", [[count, 1024], [1024, 256]], HALF, kernel=GEMM, host_us=SLOW_US)
-        at = op(
-            trace,
-            at,
-            "aten::index_add",
-            [[1024, 256]],
-            HALF,
-            kernel="void at::native::indexFuncLargeIndex<float>(int)",
-            host_us=SLOW_US,
-        )
+        adding = "void at::native::indexFuncLargeIndex<float>(int)"
+        at = op(trace, at, "aten::index_add", [[1024, 256]], HALF, kernel=adding, host_us=SLOW_US)
     return at
 
 
@@ -278,6 +276,7 @@ ANTI_PATTERNS: dict[str, Callable[[Path], list[Path]]] = {
     "clipped_one_by_one": partial(loop, add=partial(clipping, scaled=True)),
     "norms_logged": partial(loop, add=partial(clipping, scaled=False)),
     "expert_loop": partial(loop, add=partial(experts, rows=(128, 96, 160, 112, 144, 128, 80, 176))),
+    "expert_loop_with_reads": partial(loop, add=partial(experts, rows=(128, 96, 160, 112, 144, 128, 80, 176), read_us=40.0)),
     "equal_layers": partial(loop, add=partial(experts, rows=(128,) * 8)),
     "rows_in_a_loop": partial(loop, add=partial(rows_one_by_one, count=24)),
     "few_rows": partial(loop, add=partial(rows_one_by_one, count=8)),

@@ -24,12 +24,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from sawtooth.analysis.findings.builders import without_reads
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
+from sawtooth.analysis.findings.queries.host_reads import MASK_OPERATORS, SINGLE_VALUE_READS, waiting_calls
 from sawtooth.analysis.findings.queries.passes import Passes, backward_op_ids, merged_body_edits, passes
 from sawtooth.analysis.findings.recorded.counted_operations import count_in_words, evidence_of, ms_per_step
 from sawtooth.analysis.knowledge.kernel_work import product_work
+from sawtooth.analysis.replay.edits import WithoutOps
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
 from sawtooth.analysis.units import in_words
 
@@ -64,11 +67,14 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     if not loops:
         return
     loop_passes = [(_loop_passes(context, [op for body in loop for op in body]), len(loop)) for loop in loops]
-    edits = [
+    reads = _reads_in(context, loops)
+    edits = without_reads(context, reads) if reads else []  # The advised code reads no number of tokens.
+    read_ops = {op for edit in edits if isinstance(edit, WithoutOps) for op in edit.ops}
+    edits += [
         edit
         for passes, experts in loop_passes
         for one_pass in (passes.forward, passes.backward)
-        for edit in merged_body_edits(one_pass, experts)
+        for edit in merged_body_edits(one_pass[~one_pass["gpu_op_id"].isin(read_ops)], experts)
     ]
     rows = pd.concat([passes.both_passes for passes, _ in loop_passes])
     predicted_ms = context.predict_ms(edits)
@@ -79,7 +85,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             f"{most_experts} experts are computed one after the other: {count_in_words(rows, steps)} and {in_words(ms_per_step(rows, steps))} of each step",
             Action("Sort", "tokens by expert and compute all experts in one grouped product"),
-            note="Predicted with one iteration of each loop that does the work of all its iterations. The launches of the other iterations are removed.",
+            note="Predicted with one iteration of each loop that does the work of all its iterations. The launches of the other iterations are removed."
+            + (" So are the host's waits for the number of tokens of each expert." if reads else ""),
             risk="Sums are added in another order. With a fixed capacity, tokens beyond the capacity are dropped.",
             changes=CHANGES,
         ),
@@ -153,6 +160,29 @@ def _loop_passes(context: RuleContext, products: list[int]) -> Passes:
     """Return the launches between the first and the last product of a loop, and their backward passes."""
     operators = context.launches.operators_begun_between(np.array(products, np.int64))
     return passes(context, operators.tolist())
+
+
+def _reads_in(context: RuleContext, loops: Sequence[Sequence[tuple[int, ...]]]) -> tuple[int, ...]:
+    """Return the calls in which the host waits for a number of tokens: reads and masks in the loops.
+
+    The read of the first expert comes before its first product, so a loop begins one mean iteration before this product.
+    """
+    waits = [*waiting_calls(context, SINGLE_VALUE_READS), *waiting_calls(context, MASK_OPERATORS)]
+    products = sorted({loop[position][0] for loop in loops for position in (0, -1)})
+    start_of = dict(
+        context.recording.rows(
+            "SELECT cpu_op_id, start_ns FROM cpu_ops WHERE cpu_op_id IN (SELECT unnest(?::BIGINT[]))", [products]
+        )
+    )
+    spans = []
+    for loop in loops:
+        first, last = start_of[loop[0][0]], start_of[loop[-1][0]]
+        spans.append((first - (last - first) // (len(loop) - 1), last))
+    calls = context.recording.rows(
+        "SELECT call_id, start_ns FROM runtime_calls WHERE call_id IN (SELECT unnest(?::BIGINT[])) ORDER BY 1",
+        [sorted({*waits})],
+    )
+    return tuple(int(call) for call, at in calls if any(begin <= at <= end for begin, end in spans))
 
 
 RULE = Rule(

@@ -71,3 +71,12 @@ def test_sizes_that_rise_and_fall_show_independent_samples(name: str, confidence
     found = finding(name, "samples-one-by-one")
     assert found is not None and found.confidence == confidence
     assert ("previous call" in found.prediction_note) is (confidence == "low")
+
+
+def test_experts_in_one_product_need_no_reads() -> None:
+    # Each expert launches for 102 µs. Eight reads of 40 µs more make no difference after the change, which needs none.
+    plain, with_reads = finding("expert_loop", "expert-loops"), finding("expert_loop_with_reads", "expert-loops")
+    assert plain is not None and with_reads is not None
+    assert with_reads.predicted_step_ms == pytest.approx(plain.predicted_step_ms, rel=0.05)
+    assert with_reads.gain_ms == pytest.approx(plain.gain_ms + 8 * 0.040, rel=0.1)
+    assert "waits for the number of tokens" in with_reads.prediction_note
