@@ -153,7 +153,7 @@ def clipping(trace: ChromeTrace, at: float, scaled: bool) -> float:
 
 
 def experts(trace: ChromeTrace, at: float, rows: tuple[int, ...], read_us: float = 0.0) -> float:
-    """Add one expert of two products for each entry of ``rows``; if ``read_us``, after a read that takes so long."""
+    """Add one expert of two products for each entry of ``rows``, after a read of ``read_us``."""
     for count in rows:
         if read_us:
             trace.op("aten::_local_scalar_dense", at, at + read_us, [[]], [FLOAT])
