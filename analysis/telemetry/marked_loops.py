@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sawtooth.analysis.metrics.step_time_evidence import HOST_SPEED_FACTOR
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.store.recording_row import row_of
 from sawtooth.analysis.units import in_words
@@ -100,6 +101,7 @@ def choose_loop(rows: Sequence[MarkRow], traced_ns: tuple[int, int] | None = Non
     in_order = sorted(((mark.end_ns, loop.optimizer, mark.phase) for loop, marks in loops.items() for mark in marks))
     optimizer = most_frequent_leader((number, phase) for _, number, phase in in_order)
     chosen = max((loop for loop in loops if loop.optimizer == optimizer), key=lambda loop: _weight(loops[loop]))
+    _join_equal_loops(loops, chosen)
     line = next(iter(lines_of(chosen.site)), None)
     return ChosenLoop(loops[chosen], _others_in_words(chosen, loops), line, chosen.site)
 
@@ -135,6 +137,30 @@ def _mark_superseded(loops: dict[Loop, list[Mark]], traced_ns: tuple[int, int] |
     for loop in profiled if traced else ():
         if loop not in traced:
             loops[loop] = [mark._replace(phase=SUPERSEDED) if mark.phase == "profile" else mark for mark in loops[loop]]
+
+
+def _join_equal_loops(loops: dict[Loop, list[Mark]], chosen: Loop) -> None:
+    """Move the marks of loops that are the same code as ``chosen``, called from another line, to its marks.
+
+    They are the same loop if the innermost lines are equal and the usual steps differ at most as much as a host's speed varies. An
+    example is a function that trains for some steps, called from several lines. Its calls may also train on other data or with
+    another batch, so the lengths of the steps are compared.
+    """
+    line, usual_ns = next(iter(lines_of(chosen.site)), None), _usual_ns(loops[chosen])
+    for loop in [loop for loop in loops if loop != chosen and loop.optimizer == chosen.optimizer]:
+        other_line, other_ns = next(iter(lines_of(loop.site)), None), _usual_ns(loops[loop])
+        if (
+            line is not None
+            and line == other_line
+            and 0 < max(usual_ns, other_ns) <= HOST_SPEED_FACTOR * min(usual_ns, other_ns)
+        ):
+            loops[chosen] = sorted([*loops[chosen], *loops.pop(loop)], key=lambda mark: mark.end_ns)
+
+
+def _usual_ns(marks: Sequence[Mark]) -> float:
+    """Return the median training step in ns, 0 if there are few."""
+    spans_ns = _spans_ns(marks)
+    return float(np.median(spans_ns)) if len(spans_ns) >= MIN_STEPS else 0.0
 
 
 def _weight(marks: Sequence[Mark]) -> tuple[int, int]:

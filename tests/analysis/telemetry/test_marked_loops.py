@@ -63,6 +63,18 @@ def test_alternating_loops_are_two_loops() -> None:
     assert len(marks) == 160 and "120 steps of 10 ms in turns with it" in others.replace("\xa0", " ")
 
 
+def test_loop_that_several_lines_call_is_one_loop() -> None:
+    """One function trains and is called from two lines, first to warm up; the host became 20 % slower in between."""
+    training = Training().run(200, 50, WARM_UP).run(100, 60, MAIN).run(6, 90, MAIN, phase="profile").run(50, 55, WARM_UP)
+    marks, others, *_ = choose_loop(training.rows)
+    assert [mark.step for mark in marks] == list(range(356)) and others == ""
+
+
+def test_loops_at_different_lines_are_different_even_if_their_steps_are_equal() -> None:
+    marks, others, *_ = choose_loop(Training().run(300, 50, MAIN).run(200, 50, "tune.py:3 < train.py:55").rows)
+    assert len(marks) == 300 and "200 steps of 50 ms" in others.replace("\xa0", " ")
+
+
 @pytest.mark.parametrize("alone", [1, 3])
 def test_line_with_occasional_steps_is_part_of_the_loop(alone: int) -> None:
     # Examples are the last batches of each epoch, and the very first step, which PyTorch compiles from another place.
