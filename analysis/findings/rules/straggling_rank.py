@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.judging import CRITICAL_SHARE, SURE_CRITICAL_SHARE, Step, judge
@@ -187,7 +187,9 @@ def _note(context: RuleContext, straggler: Straggler) -> str:
 def _prediction(context: RuleContext, communication: Communication, straggler: Straggler, after_ms: float) -> PredictedStep:
     """Return the step time after the change, with the error of replayed gains and the spread of such runs."""
     works_ms = [work.occupied_ns / 1e6 for work in own_works(context.run.ranks, communication)]
-    if len(works_ms) == len(context.run.ranks):  # The work of the late ranks changes, so only the others count.
+    if straggler.reason == "work" and works_ms:
+        works_ms = [fmean(works_ms)]  # The change spreads the work over the ranks.
+    elif len(works_ms) == len(context.run.ranks):  # The work of the late ranks changes, so only the others count.
         works_ms = [ms for position, ms in enumerate(works_ms) if position not in straggler.positions] or works_ms
     return PredictedStep(after_ms, step_interval(context.step_ms or after_ms, after_ms, works_ms))
 

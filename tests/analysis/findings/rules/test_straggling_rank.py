@@ -10,21 +10,26 @@ import pytest
 from sawtooth.analysis.findings.checking import found_by
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.rules.straggling_rank import RULE as STRAGGLING
+from sawtooth.analysis.metrics.step_time_evidence import StepWork
+from sawtooth.analysis.replay.whatif import GPU_LIMITED_STEP_DIFFERENCE
 from sawtooth.analysis.run.job import Communication, RankWaits, Straggler
 from sawtooth.analysis.run.model import Finding
 from tests.support.run_results import NoRows, run_of
 
 
-def findings_of_late_rank(stragglers: tuple[Straggler, ...], late_ms: float) -> list[Finding]:
+def findings_of_late_rank(stragglers: tuple[Straggler, ...], late_ms: float, works_ms: tuple[float, ...] = ()) -> list[Finding]:
     """Return the findings of a run whose rank 1 is ``late_ms`` late under the profiler.
 
-    A step takes 40 ms, 50 in the replay.
+    A step takes 40 ms, 50 in the replay. ``works_ms`` is the GPU work of each rank.
     """
     run = run_of(ledger=[("other_compute", None, 60_000_000, 40.0)], best_ms=40.0, source="estimate")
     assert run.lead is not None
     waits = tuple(RankWaits(i, i, 0, 0.0, late_ms * i, None, None, unprofiled_wait_ms=0.0) for i in range(2))
     communication = Communication(pd.DataFrame(), waits, 0, (), stragglers, 50.0)
-    job = replace(run, ranks=[run.lead, run.lead], communication=communication)
+    ranks = [run.lead, run.lead]
+    for position, ms in enumerate(works_ms):
+        ranks[position] = replace(run.lead, work=StepWork(ms * 1e6, 0.0))
+    job = replace(run, ranks=ranks, communication=communication)
     return list(found_by(STRAGGLING, RuleContext(job, run.lead, NoRows())))  # type: ignore[arg-type]
 
 
@@ -39,6 +44,15 @@ def test_cost_of_a_late_rank_is_the_gain_of_the_job_without_it() -> None:
     differ = 0.14 * 2**0.5  # The drift of a host's speed in both runs.
     ends = (pytest.approx(20.8 * (1 - differ)), pytest.approx(27.2 * (1 + differ)))
     assert (found.predicted_low_ms, found.predicted_high_ms) == ends
+
+
+def test_work_spread_over_the_ranks_keeps_all_gpus_busy() -> None:
+    """Two GPUs work 32 and 16 ms. Each works 24 ms after the change, as long as the step, so the hosts' speed does not matter."""
+    late = Straggler("rank", (1,), (1,), None, "work", None, 16.0, 20.0)
+    (found,) = findings_of_late_rank((late,), 0.0, (16.0, 32.0))
+    assert found.predicted_step_ms == pytest.approx(24.0)
+    ends = (20.8 * (1 - GPU_LIMITED_STEP_DIFFERENCE), 27.2 * (1 + GPU_LIMITED_STEP_DIFFERENCE))
+    assert (found.predicted_low_ms, found.predicted_high_ms) == pytest.approx(ends)
 
 
 @pytest.mark.parametrize(("gain_ms", "severity"), [(4.0, "critical"), (1.6, "warning")])
