@@ -18,7 +18,7 @@ from sawtooth.analysis.findings.recorded.counted_operations import count_in_word
 from sawtooth.analysis.knowledge.frames import readable_frame
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Confidence, Severity
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_times, in_words
 
 # Clause for a gain that is larger than the GPU's wait. After a wait the host no longer runs ahead, so later launches are late
 # too.
@@ -26,6 +26,7 @@ LATE_LAUNCHES_CLAUSE = "so it no longer runs ahead of the GPU: this costs {cost}
 # Share of the time lost to waits. A title mentions copies with a larger share. Copying a single number takes 1 µs, but copying a
 # tensor may take most of the wait.
 MIN_COPYING_SHARE = 0.05
+MIN_STEPS_FOR_CHANCE = 4  # Of so many profiled steps, a single one may be unusual.
 # Upper limit of the host's time to free one operator's tensors and its part of autograd's graph, on a slow host.
 FREED_NS = 3_000
 
@@ -64,18 +65,19 @@ def kernel_evidence(
 def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) -> Iterator[Evidence]:
     """Yield the evidence that the GPU is idle after the host's waits in ``calls``.
 
-    The prediction removes these waits and the work that only serves them. The title may contain ``{times}`` (waits per step in
-    words), ``{place}`` (the line that loses most time), ``{cost}``, and ``{cost_clause}`` (a clause about the GPU's lost time).
+    The prediction removes these waits and the work that only serves them. The title may contain ``{times}`` (how often the
+    host waits, in words), ``{place}`` (the line that loses most time), ``{cost}``, and ``{cost_clause}`` (a clause about the GPU's lost time).
     """
     lost_ms = lost_in_calls_ms(context, "host_sync", calls)
     if context.is_negligible(lost_ms):
         return
     places = context.host_locations("host_sync", calls=calls)
-    waits_in_gaps = context.recording.rows(
-        "SELECT count(DISTINCT call_id) FROM gaps WHERE device = ? AND cause = 'host_sync' AND call_id IN (SELECT unnest(?::BIGINT[]))",
+    rows = context.recording.rows(
+        "SELECT min(start_ns) FROM gaps WHERE device = ? AND cause = 'host_sync' AND call_id IN (SELECT unnest(?::BIGINT[])) GROUP BY call_id",
         [context.rank.device, list(calls)],
-    )[0][0]
-    waits_per_step = waits_in_gaps / max(len(context.rank.counted), 1)
+    )
+    times_ns = [int(start_ns) for (start_ns,) in rows]
+    steps = max(len(context.rank.counted), 1)
     place = readable_frame(str(places[0]["place"])) if places else "a place the trace does not name"
     cost_clause = _cost_clause(context, calls, lost_ms)
 
@@ -84,7 +86,7 @@ def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) 
         title = advice.title.format(
             cost=in_words(max(judgement.gain_ms, lost_ms)),
             cost_clause=LATE_LAUNCHES_CLAUSE.format(cost=in_words(judgement.gain_ms)) if gains_more else cost_clause,
-            times="once" if round(waits_per_step) == 1 else f"{waits_per_step:.0f} times",
+            times=_how_often(len(times_ns), steps),
             place=place,
         )
         return replace(advice, title=title)
@@ -94,10 +96,26 @@ def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) 
         lost_ms=lost_ms,
         cost_ms=lost_ms,
         edits=without_reads(context, calls),
-        confidence="high",
+        confidence="low" if _is_chance(context, times_ns) else "high",
         rows=places,
         reword=with_numbers,
     )
+
+
+def _is_chance(context: RuleContext, times_ns: Sequence[int]) -> bool:
+    """Return whether events at ``times_ns`` are in only one of several profiled steps.
+
+    Such an event may belong to an evaluation, a log or a measurement. The profile does not show how often the run has it.
+    """
+    counted = context.rank.counted
+    steps = {int(step) for step in counted["end_ns"].searchsorted(times_ns)}
+    return len(steps) == 1 and len(counted) >= MIN_STEPS_FOR_CHANCE
+
+
+def _how_often(times: int, steps: int) -> str:
+    """Return the words for ``times`` in ``steps``, such as "once in 5 steps" or "3 times per step"."""
+    count, period = (times, f"in {steps} steps") if times < steps / 2 else (round(times / steps), "per step")
+    return f"{in_times(count)} {period}"
 
 
 def _cost_clause(context: RuleContext, calls: tuple[int, ...], lost_ms: float) -> str:

@@ -143,3 +143,28 @@ def test_each_kind_of_wait_that_stops_a_capture_is_named_before_the_graph(
     graph = next(n for n, found in enumerate(findings) if found.rule == "launch-bound")
     assert {found.rule for found in findings[:graph]} == set(expected)
     assert all(expected[found.rule] in found.title for found in findings[:graph])
+
+
+@pytest.mark.parametrize(("first", "title", "is_chance"), [(3, "once in 4 steps", True), (0, "once per step", False)])
+def test_a_wait_in_one_of_the_profiled_steps_may_be_chance(tmp_path: Path, first: int, title: str, *, is_chance: bool) -> None:
+    """A step has kernels of 600 µs, launched in 300 µs. After a wait, the GPU is idle until the next launch.
+
+    The host waits at the end of the steps from ``first`` on. No launch follows the last wait.
+    """
+    trace = ChromeTrace()
+    at = 0.0
+    for k in range(5):
+        start = at
+        trace.op("Optimizer.step#SGD.step", at + 5, at + 8, [], [])
+        for i in range(3):
+            trace.op("aten::add", at + 100 * i + 10, at + 100 * i + 90, [[64, 64], [64, 64]], FLOAT)
+            begin = start + 60 + 200 * i
+            trace.launch((at + 100 * i + 40, at + 100 * i + 45), (begin, begin + 200), ADDS)
+        if k >= first:
+            trace.host("cuda_runtime", "cudaDeviceSynchronize", at + 310, start + 662)
+        at = start + 664
+        trace.step(k + 1, start, at)
+    found = of_rule(analysed(tmp_path, trace), "host-waits-for-gpu")
+    assert found is not None
+    assert title in found.title.replace("\xa0", " ")
+    assert (found.confidence == "low") == is_chance
