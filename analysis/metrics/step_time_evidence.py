@@ -12,7 +12,7 @@ import numpy as np
 
 from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH, UNMEASURED_DISPATCH, Dispatch
 from sawtooth.analysis.metrics.loader_rate import Feeding
-from sawtooth.analysis.metrics.pauses import Pauses, Round
+from sawtooth.analysis.metrics.pauses import LongSteps, Pauses, Round
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
@@ -62,6 +62,7 @@ class StepTimeEvidence:
     * ``marked_ms``: the interval of these steps alone, if ``low_ms`` and ``high_ms`` also include the host's drift.
     * ``trainer``: the library whose loop makes the steps (Transformers or Lightning); "" if the loop is the user's, or unknown.
     * ``quantiles_ms``: evenly spaced quantiles of the times of the marked steps without evaluations and checkpoints.
+    * ``long_steps``: rare long steps, None without them.
     """
 
     source: StepSource
@@ -79,6 +80,7 @@ class StepTimeEvidence:
     parts: StepParts | None = None
     trainer: str = ""
     quantiles_ms: tuple[float, ...] = ()
+    long_steps: LongSteps | None = None
 
     @property
     def even_steps(self) -> bool:

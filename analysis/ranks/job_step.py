@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 from sawtooth.analysis.metrics import trust
 from sawtooth.analysis.metrics.device_facts import StepEstimate
 from sawtooth.analysis.metrics.metric import DeviceMeasurements
+from sawtooth.analysis.metrics.pauses import Pauses
 from sawtooth.analysis.metrics.registry import readings_of
 from sawtooth.analysis.metrics.step_time import BestStepTime, choose_step_time
 from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence, StepWork
 from sawtooth.analysis.ranks.stragglers.detection import MIN_GAIN_SHARE
+from sawtooth.analysis.ranks.stragglers.rare_stalls import rare_stalls
 from sawtooth.analysis.run.job import Communication, EqualHostsStep
 from sawtooth.analysis.run.model import LedgerRow, RankResult
 from sawtooth.analysis.run.scaled_ledger import NOTHING_MS, at_best, scaled_to
 from sawtooth.analysis.run.verdict import busy_ms
 from sawtooth.analysis.telemetry.job_law import TracedDevice, by_utilization
 from sawtooth.analysis.telemetry.run_telemetry import RunTelemetry, other_time_note
+from sawtooth.ingest.loop.step_parts import STALL
 
 if TYPE_CHECKING:
     from sawtooth.analysis.store.library import Library
@@ -55,6 +58,8 @@ def at_job_step(
     best = job_step_time(
         ranks, lead, works, communication.step_ms, _step_from_utilization(library, ranks, communication, telemetry)
     )
+    if best.source == "marks" and (stalls := rare_stalls(library, ranks, telemetry)) is not None:
+        best = with_stalls(best, stalls)
     results = []
     for rank, of_rank, waits in zip(ranks, measured, communication.ranks, strict=True):
         best_of_rank = replace(best, profiled=rank.best.profiled, mean_ms=rank.best.mean_ms)
@@ -250,6 +255,15 @@ def marks_of_job(by_rank: Sequence[tuple[int | None, StepTimeEvidence]]) -> Step
     # In a job with rounds all ranks make rollouts, so the evaluation of some ranks begins no round.
     of_some = any(pause.ranks for pause in pauses) and marks.round is not None and marks.round.evaluates
     return replace(marks, pauses=tuple(pauses), round=None if of_some else marks.round)
+
+
+def with_stalls(best: BestStepTime, stalls: Pauses) -> BestStepTime:
+    """Return the step time with the rare stalls of a rank, as pauses in its steps and as time that no profiled step shows."""
+    evidence = [replace(w, pauses=(*w.pauses, stalls)) if w.source == "marks" else w for w in best.evidence]
+    parts = best.parts
+    if parts is not None:
+        parts = replace(parts, apart_ms=(*parts.apart_ms, (STALL, stalls.ms_per_step)))
+    return replace(best, evidence=tuple(evidence), parts=parts)
 
 
 def _with_pauses_ms(marks: StepTimeEvidence) -> float:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
+from sawtooth.analysis.metrics.step_time import BestStepTime
 from sawtooth.analysis.replay.edits import Edit, WithoutCalls, WithoutOps
 
 
@@ -22,6 +24,18 @@ class MeanStep(NamedTuple):
     def waits_ms(self) -> float:
         """The GPU's waiting time in the step, ms."""
         return self.ms - self.work_ms
+
+
+def stalls_ms_of(best: BestStepTime) -> float:
+    """Return the time per step of rare stalls of one rank, which changes of the profiled steps do not shorten."""
+    return best.parts.stalls_ms if best.parts is not None else 0.0
+
+
+def without_stalls(best: BestStepTime) -> BestStepTime:
+    """Return the step time without the rare stalls of one rank."""
+    stalls_ms, reading = stalls_ms_of(best), best.reading
+    value, low, high = (ms - stalls_ms if ms is not None else None for ms in (reading.value, reading.low, reading.high))
+    return replace(best, reading=replace(reading, value=value, low=low, high=high), parts=None)
 
 
 def removes_excess(edits: Sequence[Edit]) -> bool:

@@ -25,7 +25,7 @@ from sawtooth.analysis.replay.edits import (
     WithoutWaits,
     apply,
 )
-from sawtooth.analysis.replay.excess import MeanStep, applied_to_run, removes_excess
+from sawtooth.analysis.replay.excess import MeanStep, applied_to_run, removes_excess, stalls_ms_of, without_stalls
 from sawtooth.analysis.replay.remaining import ReplayedStep, replayed_step
 from sawtooth.analysis.replay.simulation import I32, Replayed, ReplayProblem, replay, step_spans
 from sawtooth.analysis.replay.worker_limit import WORKERS_LIMIT, Edge, loader_edits, no_faster_than_workers
@@ -87,8 +87,12 @@ class WhatIf:
         because only waits can be shorter in the run than in the replay. If the run's step is longer than the replay, the excess is
         also waiting, so it shrinks with the waiting. If the run's step is shorter than the recorded GPU work, this work is scaled to
         the step. The result is also at least the time of the loader's workers, unless ``edits`` change them, and of a pipeline's passes.
+        Rare stalls of one rank stay.
         """
         edits = tuple(edits)
+        if stalls_ms := stalls_ms_of(best):
+            rest_ms = self.predict_ms(without_stalls(best), edits)
+            return rest_ms + stalls_ms if rest_ms is not None else None
         ms = self._unfed_ms(best, edits, "likely")
         return no_faster_than_workers(best, edits, ms, "likely") if ms is not None else None
 
@@ -132,6 +136,9 @@ class WhatIf:
         step.
         """
         edits = tuple(edits)
+        if stalls_ms := stalls_ms_of(best):
+            rest_range = self.predict_range_ms(without_stalls(best), edits)
+            return (rest_range[0] + stalls_ms, rest_range[1] + stalls_ms) if rest_range is not None else None
         middle = self._unfed_ms(best, edits, "likely")
         low = self._unfed_ms(best, tuple(at_edge(edit, "least") for edit in edits), "least")
         high = self._unfed_ms(best, tuple(at_edge(edit, "most") for edit in edits), "most")

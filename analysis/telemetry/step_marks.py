@@ -29,6 +29,7 @@ from sawtooth.analysis.metrics.step_time_evidence import StepTimeEvidence
 from sawtooth.analysis.quantiles import NORMAL_90
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.marked_loops import TRAINING, Mark, MarkRow, choose_loop, spans_between, traced_ns
+from sawtooth.analysis.telemetry.signal.long_steps import rare_long_steps
 from sawtooth.analysis.telemetry.signal.warm_up import MIN_STEPS, slow_first_spans, without_queue_filling, without_warm_up
 from sawtooth.analysis.units import in_words
 from sawtooth.ingest.loop.step_boundary import step_in_words
@@ -104,12 +105,13 @@ def by_marks(marks: Sequence[Mark], *, cpu_only: bool = False, detached: bool = 
     pauses = pauses_of(together, counted.steps_ns, counted.pauses_ns)
     rounds = round_of(max(earlier, later, key=len), counted.steps_ns)
     in_step = set(counted.steps_ns.tolist())
-    parts = step_parts([span for span in together if span.ns in in_step], in_profile, cpu_only=cpu_only)
+    in_mean = [span for span in together if span.ns in in_step]
+    parts = step_parts(in_mean, in_profile, cpu_only=cpu_only)
     evidence = _mean_evidence(counted, pauses, rounds, " outside the profile" if profiled else "")
-    of_training = np.array([span.ns for span in together if span.ns in in_step and span.phase not in REASONS], np.float64)
-    return replace(
-        evidence, parts=parts, quantiles_ms=_quantiles_ms(of_training) if len(of_training) else evidence.quantiles_ms
-    )
+    of_training = np.array([span.ns for span in in_mean if span.phase not in REASONS], np.float64)
+    quantiles_ms = _quantiles_ms(of_training) if len(of_training) else evidence.quantiles_ms
+    long_steps = rare_long_steps(in_mean, {mark.step: mark.end_ns for mark in marks})
+    return replace(evidence, parts=parts, quantiles_ms=quantiles_ms, long_steps=long_steps)
 
 
 class _CountedSteps(NamedTuple):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 LONG_STEP_RATIO = 3.0  # A step whose work takes more than this many times the median has work that usual steps lack.
 MIN_SHARE = 0.05  # Work below this share of the loop's time is ignored, because it may be other load on the host.
+STALL = "stall"  # The kind of work of rare steps in which one rank of a job stalls.
 WORK = {"eval": "evaluation", "checkpoint": "checkpoint"}  # The kind of work, by the phase of the mark that ends a step.
 
 
@@ -91,6 +92,11 @@ class StepParts:
     def unprofiled_ms(self) -> float:
         """The ms of the mean step that the profiled steps do not show, without usual waits."""
         return self.all_apart_ms + (0.0 if self.profiled_start_ms else self.first_ms)
+
+    @property
+    def stalls_ms(self) -> float:
+        """The ms of the mean step for rare stalls of one rank."""
+        return sum(ms for kind, ms in self.apart_ms if kind == STALL)
 
     @property
     def all_apart_ms(self) -> float:

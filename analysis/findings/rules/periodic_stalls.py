@@ -2,7 +2,8 @@
 
 What it checks
     Pauses between training steps, by the loop's own step marks: pauses for a checkpoint, and pauses that are too rare for the
-    loop's normal work. An evaluation counts only if some ranks evaluate while the others wait. Without such pauses, the rule
+    loop's normal work. An evaluation counts only if some ranks evaluate while the others wait. Rare steps in which telemetry shows
+    the GPU of one rank idle and the others active count, too. Without such pauses, the rule
     checks the profile for steps that take at least 1.5 times the median, unless an evaluation or a checkpoint explains them.
 Why it costs time
     Work that happens every N steps (logging, checkpoints, evaluation, garbage collection, a slow batch) adds to the average
@@ -21,6 +22,7 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -57,6 +59,14 @@ UNKNOWN_WORK_NOTE = (
 )
 OTHER_RULES_NOTE = "Not predicted: the cause of each slow step has its own rule."
 
+FIND_WORK_OF_RANKS = Action(
+    "Look",
+    "at what {ranks} does before these steps",
+    ", such as an evaluation, a checkpoint or a log on its host. Share it with the other ranks, or do it less often or in another thread.",
+)
+IDLE_NOTE = (
+    "In these steps, telemetry shows an idle GPU on this rank and active GPUs on the others, which wait in a collective."
+)
 FIND_PAUSE_WORK = Action(
     "Look",
     "at what the loop does during the pauses",
@@ -105,7 +115,12 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
             return
     if pauses:
         longest = max(pauses, key=lambda pause: pause.ms_per_step)
-        yield _evidence_of_some_ranks(context, longest, step_ms) if longest.ranks else _evidence_of_pauses(longest, step_ms)
+        if not longest.ranks:
+            yield _evidence_of_pauses(longest, step_ms)
+        elif longest.reason == "unknown":
+            yield _evidence_of_rare_stalls(longest, step_ms)
+        else:
+            yield _evidence_of_some_ranks(context, longest, step_ms)
     # In a loop with rounds, the first step of each round is longer because of the round's own work. The rule straggling-rank
     # reports the stalls of one rank.
     elif context.rank.best.round is None and acting_passes(context) is None and stalls_in_few_steps(context) is None:
@@ -155,6 +170,23 @@ def _evidence_of_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float
         severity=None if pauses.in_step else "warning" if pauses.share(step_ms) >= WARNING_SHARE else "info",
         rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
         samples_per_second_times=None if pauses.in_step else 1 / (1 - pauses.share(step_ms)),
+    )
+
+
+def _evidence_of_rare_stalls(pauses: Pauses, step_ms: float) -> Evidence:
+    """Return the evidence of rare steps in which one rank stalls for an unknown reason and the others wait."""
+    rank, after_ms = f"rank {pauses.ranks[0]}", max(step_ms - pauses.ms_per_step, 0.0)
+    return Evidence(
+        Advice(
+            f"{rank.capitalize()} stalls for {in_words(pauses.mean_ms)}, {pauses.frequency_text}, while the other ranks wait: {in_words(pauses.ms_per_step)} per step on average",
+            replace(FIND_WORK_OF_RANKS, object=FIND_WORK_OF_RANKS.object.format(ranks=rank)),
+            note=f"Seen {in_times(len(pauses.steps))} in {pauses.step_count:,} marked steps. {IDLE_NOTE}",
+            risk="It depends on the cause.",
+            changes=CHANGES,
+        ),
+        lost_ms=pauses.ms_per_step,
+        predicted=PredictedStep(after_ms, (after_ms, step_ms - pauses.ms_per_step / 2)),
+        rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
     )
 
 

@@ -21,6 +21,7 @@ from sawtooth.analysis.replay.edits import (
 )
 from sawtooth.analysis.replay.simulation import replay, step_times
 from sawtooth.analysis.replay.whatif import WhatIf
+from sawtooth.ingest.loop.step_parts import STALL, StepParts
 from tests.support.replay_traces import best_step_time, loading, never_waiting, problem_of, queueing_ahead, waiting_in_each_step
 from tests.support.tiny_trace import TinyTrace
 
@@ -80,6 +81,19 @@ def test_a_run_shorter_than_its_replay_has_a_faster_host() -> None:
     assert waiting_in_each_step().predict_ms(best_step_time(0.070, "user"), [WithoutWaits()]) == pytest.approx(0.040, rel=0.01)
     # 70 − 40 µs is less than the GPU's work with its dispatch, which is the least.
     assert waiting_in_each_step().predict_ms(best_step_time(0.070, "telemetry"), [WithoutWaits()]) == pytest.approx(0.0401)
+
+
+def test_rare_stalls_of_one_rank_stay() -> None:
+    # The run takes 100 µs as in the replay, and 30 µs per step in rare stalls. Without the wait, the host's 60 µs and the stalls remain.
+    best = best_step_time(0.130, "user")
+    stalled = replace(best, parts=StepParts(None, 0.0, 0.0, 0, 4, apart_ms=((STALL, 0.030),)))
+    unstalled = best_step_time(0.100, "user")
+    predicted, without = (waiting_in_each_step().predict_ms(step, [WithoutWaits()]) for step in (stalled, unstalled))
+    assert predicted is not None and without is not None and without < 0.070
+    assert predicted == pytest.approx(without + 0.030)
+    between, rest = (waiting_in_each_step().predict_range_ms(step, [WithoutWaits()]) for step in (stalled, unstalled))
+    assert between is not None and rest is not None
+    assert between == pytest.approx((rest[0] + 0.030, rest[1] + 0.030))
 
 
 def test_a_stage_waits_for_the_passes_of_its_pipeline() -> None:
