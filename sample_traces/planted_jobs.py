@@ -4,7 +4,7 @@
     python -m tests.accuracy.jobs out
 
 The second argument is the folder that gets rank 0's stopwatch, truth.json: seconds per step before the recorder's profile
-(`step_s_pipelined`) and after it (`step_s_after_profile`), over about 3 s each. `--fixed` trains without the fault.
+(`step_s_pipelined`) and after it (`step_s_after_profile`), over up to 3 s each. `--fixed` trains without the fault.
 The script needs PyTorch and two CUDA GPUs.
 """
 
@@ -101,9 +101,11 @@ def train(planted: Planted, rank: int, step: Step) -> dict[str, float]:
 
     run(0, WARM)
     steps = max(60, round(TOTAL_S / largest_over_ranks(run(WARM, WARM + TIMED))))
-    times, done = {}, 0
+    # The steps so far count, because the first window must end before the recorder's profile, which begins after 5 s.
+    times, done = {}, WARM + TIMED
     for key, window in WINDOWS.items():
-        first, end = (round(part * steps) for part in window)
+        first = max(round(window[0] * steps), done)
+        end = max(round(window[1] * steps), first + TIMED)
         run(done, first)
         times[key] = run(first, end)
         done = end

@@ -59,10 +59,10 @@ def late(result: RunResult) -> str:
     """Return the ranks for which the job waits, in words."""
     communication = result.communication
     found = communication.stragglers if communication is not None else ()
-    return (
-        "; ".join(f"{straggler_name(s, result.ranks)}: {straggler_cause(s) or '?'} ({s.gain_ms:.1f} ms)" for s in found)
-        or "nobody"
-    )
+    names = [f"{straggler_name(s, result.ranks)}: {straggler_cause(s) or '?'} ({s.gain_ms:.1f} ms)" for s in found]
+    pauses = result.lead.best.pauses if result.lead is not None else ()
+    names += [f"rank {p.ranks[0]}: {p.reason} pauses ({p.ms_per_step:.1f} ms)" for p in pauses if p.ranks]
+    return "; ".join(names) or "nobody"
 
 
 def main(paths: list[str], data: Path) -> None:
