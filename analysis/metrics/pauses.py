@@ -65,7 +65,7 @@ class Pauses:
 
     @property
     def every(self) -> float:
-        """The number of steps per pause: the period if there is one and the reason or the rank is known, else the mean."""
+        """The number of steps per pause: the period of known or one rank's pauses, else the mean."""
         return (self.period if self._recurs else None) or self.step_count / len(self.steps)
 
     @property
@@ -107,20 +107,6 @@ class Pauses:
             f"Between steps, the loop {VERB[self.reason]} {in_times(len(self.ms))} ({self.length_text}{per_pause}). The step time does not include these pauses. "
             f"They take {significant(100 * self.share(step_ms), 2)} % of the run's time; including them, a step takes {in_words(step_ms + self.ms_per_step)} on average."
         )
-
-
-@dataclass(frozen=True)
-class LongSteps:
-    """Rare long steps of a loop.
-
-    ``steps`` are their numbers, ``ms`` their times beyond a usual step, and ``spans_ns`` their starts and ends in Unix ns.
-    ``step_count`` is the number of all steps.
-    """
-
-    steps: tuple[int, ...]
-    ms: tuple[float, ...]
-    spans_ns: tuple[tuple[int, int], ...]
-    step_count: int
 
 
 def rare_phases(spans: Sequence[StepSpan], steps_apart: int) -> frozenset[str]:

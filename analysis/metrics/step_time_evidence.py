@@ -12,7 +12,7 @@ import numpy as np
 
 from sawtooth.analysis.knowledge.hardware import GRAPH_DISPATCH, UNMEASURED_DISPATCH, Dispatch
 from sawtooth.analysis.metrics.loader_rate import Feeding
-from sawtooth.analysis.metrics.pauses import LongSteps, Pauses, Round
+from sawtooth.analysis.metrics.pauses import Pauses, Round
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.step_sources import STEP_SOURCES, StepSource
 from sawtooth.analysis.units import in_words
@@ -41,6 +41,20 @@ HOST_SPEED_FACTOR = 1.25
 HOST_DRIFT, HOST_DRIFT_S = 0.14, 60.0
 BY_UTILIZATION, BY_PERIOD = "kernel time ÷ mean utilization", "the period of GPU activity"
 STOPWATCH_ERROR = 0.01  # Relative error of a stopwatch over many steps, stopped by hand or by a loop without synchronisation.
+
+
+@dataclass(frozen=True)
+class LongSteps:
+    """Rare long steps of a loop.
+
+    ``steps`` are their numbers, ``ms`` their times beyond a usual step, and ``spans_ns`` their starts and ends in Unix ns.
+    ``step_count`` is the number of all steps.
+    """
+
+    steps: tuple[int, ...]
+    ms: tuple[float, ...]
+    spans_ns: tuple[tuple[int, int], ...]
+    step_count: int
 
 
 @dataclass(frozen=True)

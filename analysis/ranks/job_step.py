@@ -258,7 +258,7 @@ def marks_of_job(by_rank: Sequence[tuple[int | None, StepTimeEvidence]]) -> Step
 
 
 def with_stalls(best: BestStepTime, stalls: Pauses) -> BestStepTime:
-    """Return the step time with the rare stalls of a rank, as pauses in its steps and as time that no profiled step shows."""
+    """Return the step time with the rare stalls of a rank, as pauses and as unprofiled time."""
     evidence = [replace(w, pauses=(*w.pauses, stalls)) if w.source == "marks" else w for w in best.evidence]
     parts = best.parts
     if parts is not None:

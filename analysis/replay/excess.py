@@ -27,7 +27,7 @@ class MeanStep(NamedTuple):
 
 
 def stalls_ms_of(best: BestStepTime) -> float:
-    """Return the time per step of rare stalls of one rank, which changes of the profiled steps do not shorten."""
+    """Return the time per step of rare stalls of one rank, which other changes do not shorten."""
     return best.parts.stalls_ms if best.parts is not None else 0.0
 
 

@@ -140,7 +140,7 @@ def _mark_superseded(loops: dict[Loop, list[Mark]], traced_ns: tuple[int, int] |
 
 
 def _join_equal_loops(loops: dict[Loop, list[Mark]], chosen: Loop) -> None:
-    """Move the marks of loops that are the same code as ``chosen``, called from another line, to its marks.
+    """Join ``chosen`` with the loops that are the same code, called from other lines.
 
     They are the same loop if the innermost lines are equal and the usual steps differ at most as much as a host's speed varies. An
     example is a function that trains for some steps, called from several lines. Its calls may also train on other data or with

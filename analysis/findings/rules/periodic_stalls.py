@@ -174,7 +174,7 @@ def _evidence_of_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float
 
 
 def _evidence_of_rare_stalls(pauses: Pauses, step_ms: float) -> Evidence:
-    """Return the evidence of rare steps in which one rank stalls for an unknown reason and the others wait."""
+    """Return the evidence of rare steps in which one rank stalls and the others wait."""
     rank, after_ms = f"rank {pauses.ranks[0]}", max(step_ms - pauses.ms_per_step, 0.0)
     return Evidence(
         Advice(

@@ -59,7 +59,6 @@ UNEVEN_LENGTHS = CodeChange(
     "# sort or bucket by length, so that every rank gets the same work",
 )
 EXTRA_WORK = CodeChange("PyTorch", "if rank == 1: extra_work()", "extra_work()   # on every rank, or outside the loop")
-
 CHANGES_BY_REASON: dict[str | None, tuple[CodeChange, ...]] = {
     None: (EXTRA_WORK, UNEVEN_LENGTHS),
     "data_wait": (SLOW_LOADER,),
@@ -67,7 +66,6 @@ CHANGES_BY_REASON: dict[str | None, tuple[CodeChange, ...]] = {
     "work": (UNEVEN_LENGTHS,),
     "turns": (),
 }
-
 UPPER_LIMIT = "This gain is an upper limit: in the replay, slow hosts hide the difference between the ranks' kernels."
 TELEMETRY_SHOWS = "Telemetry (`sawtooth sample`) during the run would show the real difference."
 WORK_SPREAD = (
@@ -108,8 +106,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         {"rank": w.rank, "wait_ms_per_profiled_step": w.wait_ms, "last_in_share_of_collectives": w.last_share}
         for w in sorted(communication.ranks, key=lambda w: -w.late_ms)[:MAX_ROWS]
     ]
-    gaps = [r for r in context.gap_evidence("unattributed", "comm_wait", "comm_transfer") if r["end_ns"] - r["start_ns"] > 0]
-    rows: list[Row] = [*waits, *gaps]
+    gaps = context.gap_evidence("unattributed", "comm_wait", "comm_transfer")
+    rows: list[Row] = [*waits, *(gap for gap in gaps if gap["end_ns"] > gap["start_ns"])]
     job_step_ms = communication.run_speed_step_ms or communication.step_ms or context.step_ms
     if communication.stragglers and job_step_ms:
         straggler = communication.stragglers[0]
@@ -187,8 +185,8 @@ def _note(context: RuleContext, straggler: Straggler) -> str:
 def _prediction(context: RuleContext, communication: Communication, straggler: Straggler, after_ms: float) -> PredictedStep:
     """Return the step time after the change, with the error of replayed gains and the spread of such runs."""
     works_ms = [work.occupied_ns / 1e6 for work in own_works(context.run.ranks, communication)]
-    if straggler.reason == "work" and works_ms:
-        works_ms = [fmean(works_ms)]  # The change spreads the work over the ranks.
+    if straggler.reason == "work" and works_ms:  # The change spreads the work over the ranks.
+        works_ms = [fmean(works_ms)]
     elif len(works_ms) == len(context.run.ranks):  # The work of the late ranks changes, so only the others count.
         works_ms = [ms for position, ms in enumerate(works_ms) if position not in straggler.positions] or works_ms
     return PredictedStep(after_ms, step_interval(context.step_ms or after_ms, after_ms, works_ms))

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sawtooth.analysis.metrics.pauses import LongSteps, Pauses
+from sawtooth.analysis.metrics.pauses import Pauses
+from sawtooth.analysis.metrics.step_time_evidence import LongSteps
 from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.clock import AS_RECORDED
@@ -44,15 +45,15 @@ def rare_stalls(library: Library, ranks: Sequence[RankResult], telemetry: RunTel
         return None
     series = [_series(library, device, column, telemetry) for device in devices]
     for rank, steps, own in zip(ranks, long_steps, series, strict=True):
-        others = [samples for samples in series if samples is not own]
-        if steps is not None and rank.rank is not None and stalls_alone(steps, own, others):
+        other_gpus = [samples for samples in series if samples is not own]
+        if steps is not None and rank.rank is not None and stalls_alone(steps, own, other_gpus):
             return Pauses("unknown", steps.steps, steps.ms, steps.step_count, in_step=True, ranks=(rank.rank,))
     return None
 
 
-def stalls_alone(steps: LongSteps, own: Samples, others: Sequence[Samples]) -> bool:
-    """Return whether a GPU is idle in the long steps while all ``others`` are active."""
-    own_share, other_shares = _idle_share(steps, own), [_idle_share(steps, samples) for samples in others]
+def stalls_alone(steps: LongSteps, own: Samples, other_gpus: Sequence[Samples]) -> bool:
+    """Return whether a GPU is idle in the long steps while all ``other_gpus`` are active."""
+    own_share, other_shares = _idle_share(steps, own), [_idle_share(steps, samples) for samples in other_gpus]
     if own_share is None or own_share < MIN_IDLE_SHARE:
         return False
     return all(share is not None and share <= MAX_IDLE_SHARE for share in other_shares)

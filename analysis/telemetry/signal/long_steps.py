@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from sawtooth.analysis.metrics.pauses import MIN_PAUSES, LongSteps
+from sawtooth.analysis.metrics.pauses import MIN_PAUSES
+from sawtooth.analysis.metrics.step_time_evidence import LongSteps
 from sawtooth.ingest.loop.step_parts import LONG_STEP_RATIO, StepSpan
 
 MAX_LONG_SHARE = 0.1  # A profile of a few steps is likely to contain steps that are more frequent.

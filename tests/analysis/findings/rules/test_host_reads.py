@@ -147,9 +147,9 @@ def test_each_kind_of_wait_that_stops_a_capture_is_named_before_the_graph(
 
 @pytest.mark.parametrize(("first", "title", "is_chance"), [(3, "once in 4 steps", True), (0, "once per step", False)])
 def test_a_wait_in_one_of_the_profiled_steps_may_be_chance(tmp_path: Path, first: int, title: str, *, is_chance: bool) -> None:
-    """A step has kernels of 600 µs, launched in 300 µs. After a wait, the GPU is idle until the next launch.
+    """A step has kernels of 600 µs, launched in 300 µs.
 
-    The host waits at the end of the steps from ``first`` on. No launch follows the last wait.
+    After a wait, the GPU is idle until the next launch. The host waits at the end of the steps from ``first`` on. No launch follows the last wait.
     """
     trace = ChromeTrace()
     at = 0.0

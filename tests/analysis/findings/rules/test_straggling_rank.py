@@ -47,7 +47,7 @@ def test_cost_of_a_late_rank_is_the_gain_of_the_job_without_it() -> None:
 
 
 def test_work_spread_over_the_ranks_keeps_all_gpus_busy() -> None:
-    """Two GPUs work 32 and 16 ms. Each works 24 ms after the change, as long as the step, so the hosts' speed does not matter."""
+    """Two GPUs work 32 and 16 ms, and each 24 ms after the change, as long as the step."""
     late = Straggler("rank", (1,), (1,), None, "work", None, 16.0, 20.0)
     (found,) = findings_of_late_rank((late,), 0.0, (16.0, 32.0))
     assert found.predicted_step_ms == pytest.approx(24.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sawtooth.analysis.metrics.pauses import LongSteps
+from sawtooth.analysis.metrics.step_time_evidence import LongSteps
 from sawtooth.analysis.ranks.stragglers.rare_stalls import Samples, stalls_alone
 
 S = 1_000_000_000
@@ -14,7 +14,7 @@ STEPS = LongSteps((40, 80, 120), (400.0,) * 3, tuple((2 * k * S, 2 * k * S + S /
 
 
 def samples(in_stall_pct: float, otherwise_pct: float = 30.0) -> Samples:
-    """Return samples of 8 s, ten per second; those of the first 0.4 s of each long step are ``in_stall_pct``."""
+    """Return ten samples per second; the first four of each long step are ``in_stall_pct``."""
     times = np.arange(1, 80, dtype=np.int64) * (S // 10)
     values = np.full(len(times), otherwise_pct)
     for start_ns, _ in STEPS.spans_ns:

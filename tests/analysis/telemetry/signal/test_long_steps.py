@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from sawtooth.analysis.metrics.pauses import LongSteps
+from sawtooth.analysis.metrics.step_time_evidence import LongSteps
 from sawtooth.analysis.telemetry.signal.long_steps import rare_long_steps
 from sawtooth.ingest.loop.step_parts import StepSpan
 
