@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from sawtooth.app.places import address
 from tests.benchmarks.clicks import load
 from tests.support.chromium import log_in
-from tests.support.servers import Server
+from tests.support.servers import Server, fetch
 
 pytestmark = pytest.mark.browser
+SLOWER = 3  # A phone's processor, compared with this one.
 MAX_SHIFT = 0.05  # Half of what web.dev calls a good cumulative layout shift.
 
 
-@pytest.mark.parametrize("screen", ["work", "timeline"])
+@pytest.mark.parametrize("screen", ["work", "timeline", "compare"])
 def test_nothing_moves_on_a_phone_while_the_page_loads(
     example_server: Server, gpt_run: str, browser: Browser, screen: str
 ) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 844})
+    other = next(run["id"] for run in json.loads(fetch(example_server, "/api/v1/runs"))["runs"] if run["id"] != gpt_run)
+    query = {"a": other, "b": gpt_run} if screen == "compare" else {"run": gpt_run}
+    _assert_steady(browser, f"{example_server.url}{address(screen, query)}", 390)
+
+
+@pytest.mark.parametrize("width", [1440, 800])
+def test_nothing_moves_while_the_live_example_loads(example_server: Server, browser: Browser, width: int) -> None:
+    _assert_steady(browser, f"{example_server.url}{address('live', {})}", width)
+
+
+def _assert_steady(browser: Browser, url: str, width: int) -> None:
+    """Load a page with a slow processor, on which its parts appear one by one."""
+    context = browser.new_context(viewport={"width": width, "height": 844})
     context.set_default_timeout(60_000)
     log_in(context)
-    found = load(context.new_page(), f"{example_server.url}{address(screen, {'run': gpt_run})}")
+    page = context.new_page()
+    context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
+    found = load(page, url)
     context.close()
     assert found.failed == []
     assert found.shift <= MAX_SHIFT
