@@ -19,7 +19,7 @@ from sawtooth.ingest.typed import from_json
 log = logging.getLogger("sawtooth")
 FILE = "predictions.json"
 MAX_PAIRS = 2000  # Largest number of pairs of runs in the file, which a page reads completely.
-FOLLOWS = "after="  # A tag. This run made the change that was advised for the named run.
+FOLLOWS = "after="  # The beginning of a tag: this run made the change that was advised for the named run.
 
 
 class _Tested(msgspec.Struct, frozen=True):

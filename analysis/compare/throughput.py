@@ -19,9 +19,9 @@ from sawtooth.analysis.run.model import RunResult
 class Throughput:
     """Work per second on both sides, in ``unit`` per second.
 
-    ``verdict`` compares the times that A and B need for the same work, that of one step of A. ``interval`` is the 95 %
-    interval of ``ratio``, None if it is not known. ``batch`` is B's samples per step divided by A's. The caller sets
-    ``batch``. It is None unless ``unit`` is FLOP and the shapes of the products show the ratio.
+    ``verdict`` compares the times that A and B need for the work of one step of A. ``interval`` is the 95 % interval of
+    ``ratio``, None if it is not known. ``batch`` is B's samples per step divided by A's. The caller sets ``batch`` if
+    ``unit`` is FLOP and the shapes of the products show this ratio.
     """
 
     unit: str

@@ -1,9 +1,9 @@
-"""Roofline per operator: the best time for its FLOPs and bytes on this GPU, and how near it comes.
+"""Roofline per operator: the least time for its FLOPs and bytes on this GPU, and its measured time.
 
-An operator needs at least the time of its FLOPs at the peak of its dtype, and the time of its bytes at the memory's bandwidth.
-The longer of the two is the operator's least time. The attained share is the least time ÷ the measured time, and the opportunity
-is the measured time above the least time. Peaks are the manufacturer's, which no kernel quite reaches: a good kernel attains
-0.7 to 0.8.
+An operator needs at least the time of its FLOPs at the peak of its dtype, and the time of its bytes at the memory's
+bandwidth. The longer of the two is the operator's least time. The attained share is the least time ÷ the measured time, and
+the opportunity is the measured time above the least time. No kernel quite reaches the manufacturer's peaks. A good kernel
+attains 0.7 to 0.8.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from sawtooth.analysis.nulls import decode_cell
 TENSOR_CORE_MAJORITY = 0.5  # An operator counts as using tensor cores if they have most of its kernel time.
 
 COLUMNS = {
-    "category": "What the operator asks for: gemm, conv, attention, elementwise, …",
-    "dtype": "Dtype whose peak it is measured against (tf32 for FP32 products on NVIDIA's tensor cores)",
-    "time_ns": "GPU time of all calls: of the operator and its children where it has FLOPs, else of its own kernels",
-    "bytes": "Bytes all calls must move at least: inputs once, outputs once",
+    "category": "Kind of the operator: gemm, conv, attention, elementwise, …",
+    "dtype": "Dtype of the peak (tf32 for FP32 products on NVIDIA's tensor cores)",
+    "time_ns": "GPU time of all calls. An operator with FLOPs includes its children, another one only its own kernels",
+    "bytes": "Least number of bytes that all calls move: inputs once, outputs once",
     "intensity": "FLOPs per byte; 0 for operators that multiply nothing",
-    "bound": "compute or memory: which of the two takes longer at best",
-    "attainable_tflops": "The roof at this intensity: min(peak, intensity × bandwidth)",
+    "bound": "compute or memory: the one with the longer least time",
+    "attainable_tflops": "Largest possible rate at this intensity: min(peak, intensity × bandwidth)",
     "achieved_tflops": "FLOPs ÷ time",
     "attainable_ns": "Least time: max(FLOPs ÷ peak, bytes ÷ bandwidth)",
-    "attained_share": "Least time ÷ time; above 1 where the caches served what memory should have",
+    "attained_share": "Least time ÷ time; above 1 if data came from caches instead of memory",
     "opportunity_ns": "Time above the least time, never below 0",
 }
 
@@ -40,9 +40,10 @@ def roofline(operators: pd.DataFrame, gpu: GpuPeaks | None) -> pd.DataFrame:
     """Place operators in the roofline of ``gpu``.
 
     ``operators`` is the derived table joined with the operator's ``name`` and its signature's ``input_dims``, ``input_types``
-    and ``concrete_inputs`` (JSON text or lists). It also has ``gpu_calls``, ``gpu_self_ns``, ``gpu_total_ns``, ``tensor_core_ns``
-    and ``flops`` (of all calls, missing where not counted). The result has the rows that used the GPU and whose bytes are
-    known, with the columns of COLUMNS added, largest opportunity first. It is empty where the GPU's bandwidth is unknown.
+    and ``concrete_inputs`` (JSON text or lists). It also has ``gpu_calls``, ``gpu_self_ns``, ``gpu_total_ns``,
+    ``tensor_core_ns`` and ``flops`` (of all calls, missing where not counted). The result has the rows that used the GPU and
+    whose bytes are known, with the columns of COLUMNS added, largest opportunity first. The result is empty if the GPU's
+    bandwidth is unknown.
     """
     if gpu is None or gpu.bandwidth_bytes_per_s is None or not len(operators):
         return operators.head(0).assign(**{column: pd.Series(dtype=object) for column in COLUMNS})
@@ -51,7 +52,7 @@ def roofline(operators: pd.DataFrame, gpu: GpuPeaks | None) -> pd.DataFrame:
     time = np.where(flop_row, operators["gpu_total_ns"], operators["gpu_self_ns"]).astype(float)
     moved = _bytes(operators) * operators["gpu_calls"].to_numpy(float)
     table = operators.assign(flops=np.where(flop_row, flops, 0.0), time_ns=time, bytes=moved)
-    # A counted operator without FLOPs (shapes unknown, or inside another counted one) has no place in the roofline.
+    # A counted operator without FLOPs (its shapes are unknown, or it is inside another counted one) is left out.
     has_place = flop_row | ~np.array([is_flop_operator(n) for n in operators["name"]])
     table = table[has_place & (time > 0) & np.isfinite(moved) & (moved > 0)].copy()
     return _place(table, gpu, gpu.bandwidth_bytes_per_s)

@@ -17,9 +17,9 @@ StatementState = Literal["confirmed", "corrected", "telemetry alone"]
 
 @dataclass(frozen=True)
 class TelemetryStatement:
-    """A statement by telemetry, whether the profile confirms or corrects it, and the reason.
+    """A statement of telemetry, the profile's answer to it, and the reason.
 
-    ``state`` is "telemetry alone" if the profile cannot show it.
+    ``state`` is "telemetry alone" if the profile cannot show whether the statement is true.
     """
 
     statement: str

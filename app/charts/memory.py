@@ -11,10 +11,10 @@ from sawtooth.app.charts.base import Chart, LegendEntry, time_unit, with_layout
 from sawtooth.app.charts.poster_bars import LETTER_SHARE, BarSegment, StepBar
 from sawtooth.app.theme import MUTED, PAGE, Colour, colour_of_quantity, mix
 
-MAX_DRAWN_PARTS = 12  # Parts of the peak that are drawn one by one: narrower ones would be thin lines.
-NUMBERED_FROM = 0.07  # Share of the peak: a wider piece has room for its number in the table, also on a narrow page.
-MARGIN_LETTERS = 6  # Letters: the number, and the room around a name.
-MOSTLY_USED = 0.85  # Share of the memory: above this, the rest of the bar has no room for words.
+MAX_DRAWN_PARTS = 12  # Parts of the peak with a piece of their own. More pieces would be thin lines.
+NUMBERED_FROM = 0.07  # Share of the peak. A wider piece has room for its number in the table, also on a narrow page.
+MARGIN_LETTERS = 6  # In letters: the width of the number and of the margins of a name.
+MOSTLY_USED = 0.85  # Share of the memory. Above this share, the rest of the bar has no room for words.
 USED = colour_of_quantity("mem_used_bytes")  # The same colour as for memory in telemetry.
 # A paler colour for every second part, so that neighbours in a bar can be distinguished.
 PALER = Colour("", mix(USED.light, PAGE.light, 0.35), mix(USED.dark, PAGE.dark, 0.35))

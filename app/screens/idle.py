@@ -80,7 +80,7 @@ def _largest_part(rank: RankResult, rows: list[LostTimeRow]) -> str | None:
 
 
 def _what_to_do(result: RunResult, rows: list[LostTimeRow], hidden: Finding | None) -> None:
-    """Show the changes about the largest named cause; the table below says what helps in general."""
+    """Show the changes that reduce the largest named cause. The table below has general advice."""
     first = next((row for row in rows if row.owner), None)
     if first is None:
         first_change.show(result)
@@ -98,7 +98,7 @@ def _never_waits(rank: RankResult) -> None:
     """Say that no time is lost, or that time is lost only under the profiler."""
     if profiled := words_of_loss.total_ms(words_of_loss.rows(rank, "recorded")):
         per = "of each profiled step" if len(rank.counted) else "of the recorded time"
-        cards.headline("Without the profiler the GPU does not wait, by the estimate.")
+        cards.headline("Without the profiler, the GPU does not wait (estimated).")
         cards.small(f"Under the profiler {fmt.duration_ms(profiled)} {per} is lost.")
         return
     cards.headline("The GPU never waits in the steady window.")

@@ -60,8 +60,8 @@ async def end_slow_clients(servers: list[uvicorn.Server]) -> None:
 def end_stalled(connections: Iterable[Any], stalled: dict[Any, tuple[int, float]], now: float) -> dict[Any, tuple[int, float]]:
     """Close connections whose number of unsent bytes has not changed for STALLED_SECONDS.
 
-    Returns the number of each other connection, and the time of its last change. The number changes if the client reads, however
-    slowly. It does not grow meanwhile, because writers wait until there are fewer unsent bytes.
+    Returns the number of each other connection, and the time of its last change. The number changes if the client reads,
+    however slowly. Nothing else changes the number, because writers wait until there are fewer unsent bytes.
     """
     still_stalled = {}
     for connection in connections:

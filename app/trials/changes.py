@@ -25,8 +25,8 @@ Result = Literal["same result", "rounding", "other result"]
 class Change:
     """A change of the training, its code, and the rules that advise it.
 
-    ``result`` is the effect on the training's numbers. ``code`` has slots for values. Only the fastest change of a ``group`` is
-    kept, because its changes replace each other. A change with ``needs_gpu`` has no effect on a CPU.
+    ``result`` is the effect on the training's numbers. ``code`` has slots for values. The changes of a ``group`` replace each
+    other, so only the fastest of them is kept. A change with ``needs_gpu`` has no effect on a CPU.
     """
 
     slug: str

@@ -28,7 +28,7 @@ NOT_LOADED = (
 def outcome(
     ending: Ending, code: int | None, tail: str, *, limit_s: float, has_steps: bool, compiles: bool
 ) -> tuple[Ending, str]:
-    """Return ending a run ended and why it failed, by its exit code and the end of its output."""
+    """Return the ending of a run and why it failed, from its exit code and the end of its output."""
     last = last_line(tail)
     if code == STOPPED_BY_GUARD or ending == "guarded":
         return "guarded", ""

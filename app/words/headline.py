@@ -70,8 +70,9 @@ def _limits(changes: Sequence[Finding]) -> str:
 def below(result: RunResult, included: Sequence[Finding] = ()) -> str | None:
     """Return the line below the headline, or None.
 
-    It says where the time goes, unless the headline says this. For a healthy run, it says what might help. If the headline names
-    ``included`` changes, a finding that ends the run goes to this line. Long pauses between steps are mentioned.
+    The line says where the time goes, unless the headline does. For a healthy run, it says what might help. If the headline
+    names ``included`` changes, a finding that memory will run out is in this line. Long pauses between steps are
+    mentioned.
     """
     return " ".join(filter(None, (_below(result, included), between_steps(result)))) or None
 

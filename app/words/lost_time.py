@@ -17,7 +17,7 @@ from sawtooth.app.theme import colour_of
 from sawtooth.app.words import causes
 
 MIN_ROW_SHARE = 0.01  # Share of the largest cause. Smaller causes are added up in one row.
-PROFILER_CAUSE = "profiler"  # It exists only under the profiler, although a replay may leave a part of it.
+PROFILER_CAUSE = "profiler"  # This time exists only under the profiler, although a replay may not remove all of it.
 REST = "everything else"
 SOURCE_LINE = re.compile(r"\.py:[0-9]+")
 

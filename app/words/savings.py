@@ -68,7 +68,8 @@ def with_known_mfu(forecast: CombinedPrediction, metrics: Mapping[str, Reading])
 def step_time_of_rhythm(result: RunResult) -> str | None:
     """Return the step time by the rhythm of GPU utilization, or None.
 
-    An example is "telemetry's rhythm: 752 ms". It supports an estimate. A rhythm outside the estimate's range belongs to several steps or to something else.
+    An example is "telemetry's rhythm: 752 ms". The rhythm confirms an estimated step time. It is ignored outside the
+    estimate's range, because its period may be several steps.
     """
     rank = result.lead
     if rank is None or rank.telemetry is None or rank.best.source not in ESTIMATED or not rank.best.ms:

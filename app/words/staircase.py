@@ -166,7 +166,7 @@ def picture(
             "high": step.high_ms if step.high_ms is not None and not limit else step.ms,
             "limit": limit,
             "text": after(stairs.now.ms, step) if choice else run_words.step_time_text(result) or fmt.duration_ms(step.ms),
-            # The step now has an interval of another level, which its details state.
+            # The present step has no span here, because its interval has another level. The details of the step state it.
             "span": fmt.span_ms(step.low_ms, step.high_ms, stairs.now.ms)
             if choice and step.low_ms and step.high_ms and not limit
             else "",

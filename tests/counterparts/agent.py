@@ -31,9 +31,7 @@ TASKS = {
     "collected_garbage": "gc.",
     "mlp_eager": "graph",
 }
-NOT_PREDICTED = (
-    "loader_restarts"  # Here the tools name the problem but refuse to predict the gain, because the trace cannot show it.
-)
+NOT_PREDICTED = "loader_restarts"  # The gain is not predicted, because the trace cannot show it.
 HEAD = "| planted | first finding | change | step now, ms | predicted, ms | measured after, ms |\n|---|---|---|--:|---|--:|"
 
 

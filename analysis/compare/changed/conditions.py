@@ -23,7 +23,7 @@ from sawtooth.ingest.loop.command import program_of
 
 HOST_DIGITS = 6  # Hexadecimal digits that distinguish the hosts of a comparison.
 MAX_CLOCK_DIFFERENCE = 0.03  # Share. Boost clocks of one GPU vary by 1 to 2 % with temperature.
-# Traits that are conditions. All others are choices of the program, which "What was changed" lists.
+# Traits that are conditions. The section "What was changed" lists the other traits.
 OF_TRAITS = ("dtype", "compile", "loader", "gradient_sync")
 LAYOUTS = {"dp": "data", "tp": "tensor", "pp": "pipeline", "ep": "expert", "cp": "context"}
 # What a reader needs to know before trusting a comparison: key and name, in the table's order.
@@ -44,8 +44,8 @@ _INPUTS = """SELECT s.input_dims, count(*) AS calls FROM cpu_ops o JOIN signatur
 class Condition:
     """One condition of a run: its name ``what`` and its ``value`` in words.
 
-    Numbers that differ by at most the share ``within`` count as equal. ``kind`` is the value without its number: if one side's
-    number is not known, values of the same kind count as equal.
+    Numbers that differ by at most the share ``within`` count as equal. ``kind`` is the value without its number. If the
+    number of one side is not known, values of the same kind count as equal.
     """
 
     key: str

@@ -106,10 +106,10 @@ def common_share(a: Collection[str], b: Collection[str]) -> Fraction | None:
 def batch_ratio(a: Collection[str], b: Collection[str], work_ratio: float | None) -> Fraction | None:
     """Return B's batch size divided by A's, from the shapes of their products.
 
-    To test a ratio, one dimension of each shape that only A has is multiplied by it. The ratio fits if each result is a shape
-    that only B has. It also fits if the inverse ratio turns B's shapes into A's. ``work_ratio`` is B's operations per step
-    divided by A's. The result is the fitting ratio closest to ``work_ratio``. Swapping the sides inverts it. None if
-    ``work_ratio`` is not known, or if no fitting ratio is within SAME_RATIO of it.
+    A ratio fits if multiplying one dimension of each shape that only A has gives a shape that only B has. A ratio also fits
+    if the inverse ratio turns B's shapes into A's. ``work_ratio`` is B's operations per step divided by A's. The result is
+    the fitting ratio closest to ``work_ratio``. Swapping the sides inverts the result. None if ``work_ratio`` is not known,
+    or if no fitting ratio is within SAME_RATIO of it.
     """
     if not work_ratio:
         return None

@@ -17,7 +17,8 @@ MIN_MATCHED_SHARE = 0.8
 def resized_layers(a: Collection[str], b: Collection[str]) -> dict[int, int]:
     """Return the sizes that B changed slightly, by A's size, from the shapes of both sides' products.
 
-    The result is empty unless nearly every shape of the smaller side has a counterpart that is equal or slightly resized.
+    Nearly every shape of the smaller side must have a counterpart that is equal or slightly resized. Otherwise, the result is
+    empty.
     """
     only_a, only_b = (
         [_dims(shape) for shape in sorted(set(shapes) - set(other_shapes))] for shapes, other_shapes in ((a, b), (b, a))

@@ -102,7 +102,10 @@ def _change_of_largest(context: RuleContext, frame: pd.DataFrame, maker: str) ->
 
 
 def _cost_clause(gain_ms: float, slows_run: bool) -> str:
-    """Return the cost in words. It is only likely if the profiled steps do not contain most of it."""
+    """Return the cost in words.
+
+    The text says "most likely" if the profiled steps do not contain most of the cost.
+    """
     return (
         f"most likely {in_words(gain_ms)} of the run's step, which is longer than the profiled steps"
         if slows_run

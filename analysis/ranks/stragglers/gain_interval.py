@@ -10,7 +10,8 @@ from sawtooth.analysis.replay.whatif import GAIN_ERROR, GPU_LIMITED_STEP_DIFFERE
 def step_interval(step_ms: float, after_ms: float, works_ms: Sequence[float]) -> tuple[float, float]:
     """Return the interval of ``after_ms``, with the error of replayed gains and the spread of such runs.
 
-    ``works_ms`` is the GPU work of the other ranks. The less of the step it fills, the more the speed of hosts matters.
+    ``works_ms`` is the GPU work of the other ranks. If this work fills less of the step, the interval is wider, because the
+    speed of hosts varies more.
     """
     off_ms = min(GAIN_ERROR * (step_ms - after_ms), STEP_ERROR * after_ms)
     waits = 1 - min(max(works_ms, default=0.0) / after_ms, 1.0)

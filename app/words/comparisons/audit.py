@@ -18,7 +18,7 @@ AUDITED_METRICS = frozenset(
 )  # These are also lines of the audit.
 ALSO_NUMBERS = frozenset(
     {"utilization", "busy_share", "mfu", "peak_memory_bytes"}
-)  # Keys of lines that a list of numbers has too.
+)  # Keys of lines that the list of numbers also contains.
 # The factors of a line that is computed from the step time. The function returns the other factor, and the text has its unit.
 FACTORS: dict[str, tuple[Callable[[float, float], float], str]] = {
     "energy_per_step_j": (lambda joules, step_ms: 1000 * joules / step_ms, "{amount} W × {step}"),

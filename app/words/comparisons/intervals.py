@@ -15,7 +15,7 @@ from sawtooth.app.charts.step_pair import Ratio
 MIN_WIDE_RATIO = 1.1  # Ratio of an interval's ends. A wider interval of ratios has two digits.
 MIN_TWO_DIGITS = 1.5  # A smaller ratio has three digits, because with two digits it would read as "no change".
 TO_80 = normal(0.9) / normal(0.975)  # Ratio of the widths of an 80 % and a 95 % interval.
-RECORDED = "recorded"  # Of the two recordings, in contrast to "predicted". One step time may be estimated.
+RECORDED = "recorded"  # The word for a ratio of two recordings. It is not "measured", because one step time may be estimated.
 
 
 def of_change(low_ms: float | None, high_ms: float | None) -> str:

@@ -31,9 +31,10 @@ def sentences(comparison: Comparison, *, profiles: bool = True) -> list[str]:
 
 
 def _limit(reason: Reason, comparison: Comparison) -> str:
-    """Return a reason not to compare.
+    """Return the sentence of a reason not to compare.
 
-    For step times from two sources, that a certain change is far larger.
+    If the step times are from two sources and the change is certain, the sentence says that the change is far larger than
+    their difference.
     """
     is_certain = shown(comparison) and comparison.leading.confidence == "high"
     if is_certain and reason.key == STEP_TIME_SOURCE:

@@ -29,9 +29,9 @@ MAX_AT_LEAST_SHARE = 0.95  # Share of the gain. A larger share is stated without
 MIN_EXPLAINED_SHARE = 0.5  # Share of a prediction's error. A part of the step with less does not explain the error.
 MAX_PARTS = 2  # Parts of the step that a line names.
 MIN_MENTIONED_SHARE = Fraction(1, 100)  # Share of the step. Less time outside the profiled steps is a rounding error.
-ADVISED, NOT_NEEDED = "advised", "not needed"  # Stand for values if only a finding shows the difference.
+ADVISED, NOT_NEEDED = "advised", "not needed"  # Shown instead of values if only a finding shows the difference.
 NONE_PROFILED = "none in the profiled steps"
-NOT_RECORDED = "not recorded"  # For a side without a profile, because its step cannot be divided.
+NOT_RECORDED = "not recorded"  # Shown for a side without a profile, whose step has no known parts.
 
 
 def rows(comparison: Comparison, without: SetupDifference | None = None) -> list[ComparisonRow]:

@@ -62,7 +62,7 @@ USUAL_DECODER, INPUTS_DECODER = msgspec.json.Decoder(list[UsualArgs]), msgspec.j
 class InputIds(dict[bytes, int]):
     """Ids of signatures by the text of the inputs.
 
-    Raises one of DECODE_ERRORS for a text that has more than inputs.
+    Raises one of DECODE_ERRORS for a text with other arguments besides inputs.
     """
 
     def __init__(self, signatures: CanonicalIds) -> None:

@@ -28,7 +28,7 @@ def page(monkeypatch: pytest.MonkeyPatch, run: str, left: tuple[StepPart, ...]):
 
 def test_an_estimate_without_idle_time_is_reported(monkeypatch: pytest.MonkeyPatch, loop: str) -> None:
     text = words_of(page(monkeypatch, loop, ()))
-    assert "Without the profiler the GPU does not wait, by the estimate" in text
+    assert "Without the profiler, the GPU does not wait (estimated)" in text
     assert "Under the profiler 300\u00a0µs of each profiled step is lost." in text
 
 

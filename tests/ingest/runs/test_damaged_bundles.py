@@ -146,7 +146,7 @@ def test_a_false_list_of_members_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [1, 20, 40, 80])
 def test_a_bundle_without_its_beginning_is_refused_with_a_sentence(tmp_path: Path, cut: int) -> None:
-    """By the list of members, a member of such a file begins before the file."""
+    """The list of members then gives a member's start before the beginning of the file."""
     complete = packed(tmp_path / "whole.sawtooth", {"manifest.json": manifest_bytes(), "sources/0001.gz": gzip.compress(b"{}")})
     path = tmp_path / "cut.sawtooth"
     path.write_bytes(complete.read_bytes()[cut:])

@@ -1,6 +1,7 @@
 """Changes of Python's garbage collection: freeze the objects of the start, or collect every N steps.
 
-A later number of frozen objects proves the first change. Disabled automatic collection proves the second. Standard library only.
+The first change is proven if objects are frozen some steps later, the second if automatic collection is then disabled.
+Standard library only.
 """
 
 from __future__ import annotations
