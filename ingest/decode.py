@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 I64 = NDArray[np.int64]
 POINT, NEWLINE = b".\n"
 SIMPLE_NUMBER = re.compile(rb"-?\d{1,15}(?:\.\d{0,3})?")  # Any such number of microseconds fits 64-bit nanoseconds.
-SCALES = np.array([1000, 100, 10, 1], np.int64)  # Ns of the last digit, by the number of decimals (0 to 3) of the microseconds.
+SCALES = np.array([1000, 100, 10, 1], np.int64)  # Value of the last digit in ns, for microseconds with 0, 1, 2 and 3 decimals.
 NULL = np.iinfo(np.int64).min  # Means "not recorded" in integer columns until they are stored.
 MICROSECOND_NS = 1000  # Number of nanoseconds in a microsecond.
 FIRST_TIMES = 64  # If a trace has times with fractions of a microsecond, one of the first 64 times usually has a fraction.

@@ -60,7 +60,8 @@ def sm_efficiency(measured: DeviceMeasurements) -> Reading:
     return Reading(min(float(sm_ns) / measured.window_ns, 1.0))  # The sum over several streams may exceed the window.
 
 
-# Shares of the kernel time without an occupancy estimate. Above the first, no mean is shown. Up to the second, the mean needs no note.
+# Shares of the kernel time. If more than the first has no occupancy estimate, no mean is shown. If more than the second has
+# none, the mean gets a note.
 NO_MEAN_ABOVE, NO_NOTE_UP_TO = 0.5, 0.05
 
 

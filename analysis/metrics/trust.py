@@ -125,7 +125,7 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
     outlier = int(np.abs(without - share).argmax())
     if abs(without[outlier] - share) > DECIDES_MEAN * share:
         doubts["one_step_idle"] = (
-            f"In one of {len(ns)} counted steps the GPU is busy for {percent(busy[outlier] / ns[outlier])} of the time, in {'the other step' if len(ns) == 2 else 'the other steps'} for {percent(without[outlier])}. This number is for all of them."
+            f"The GPU is busy for {percent(busy[outlier] / ns[outlier])} of one counted step, and for {percent(without[outlier])} of the other {'step' if len(ns) == 2 else f'{len(ns) - 1} steps'}. This number is the share of their total time."
         )
     return doubts
 

@@ -15,7 +15,7 @@ from sawtooth.analysis.run.model import LedgerRow
 from sawtooth.analysis.store.library import Recording
 from sawtooth.analysis.store.recording_row import RecordingRow
 
-NEVER_WAITED = 0.01  # Share of the step. If the profiled steps wait for the loader for less, its batches were ready.
+NEVER_WAITED = 0.01  # Share of the step. If the profiled steps wait less than this for the loader, the batches were ready.
 # The largest cost of recording an operator without launches. A loader on a slow host had 7 µs for each of 5,149 operators.
 MAX_RECORDING_NS = 8_000
 QUEUED_NS = 1_000_000  # An operation that starts this long after its launch was queued. On an idle GPU it starts after 10 µs.

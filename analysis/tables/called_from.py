@@ -22,10 +22,10 @@ COLUMNS = ("operator", "line", "gpu_ms", "calls")
 def called_from(rank: RankView) -> pd.DataFrame:
     """Return the user's own frames that call operators.
 
-    Columns: operator, line (as recorded), gpu_ms (GPU time of these calls' own launches per step, or in the window if no step is
-    counted), and calls (their number in the whole trace). Rows with the most GPU time come first, then those with the most calls.
-    In the backward pass, the line is that of the operator whose gradient is computed. Calls without a line of the user are left
-    out. Empty if the trace has no Python calls.
+    Columns: operator, line (as recorded), gpu_ms (GPU time of what these calls launched themselves; per step, or in the
+    window if no step is counted), and calls (their number in the whole trace). Rows with the most GPU time come first, then
+    those with the most calls. In the backward pass, the line is that of the operator whose gradient is computed. Calls
+    without a line of the user are left out. Empty if the trace has no Python calls.
     """
     facts = load_host_facts(rank.recording.cursor, 0)
     names = np.array(names_of(rank.recording.cursor), dtype=object)

@@ -141,9 +141,9 @@ def unassigned_sentence(
         return None
     if not candidates(sampled, devices):
         return "The telemetry is of another GPU or host than the run's traces: it may be of another job, so it is not used."
-    subject = "the traced GPU" if len(devices) == 1 else f"{missing} of the {len(devices)} traced GPUs"
+    subject = "the traced GPU" if len(devices) == 1 else f"{missing} of {len(devices)} traced GPUs"
     return (
-        f"No telemetry is used for {subject}, because it is not recorded which of the {len(sampled)} sampled GPUs was traced. "
+        f"No telemetry is used for {subject}, because the traces do not say which of the {len(sampled)} sampled GPUs they are from. "
         "Traces of `sawtooth.capture` name their GPU."
     )
 

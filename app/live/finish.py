@@ -1,4 +1,4 @@
-"""Turn a live session into a run: its samples are read like a dropped file."""
+"""Turn a live session into a run by ingesting its samples like an uploaded file."""
 
 from __future__ import annotations
 

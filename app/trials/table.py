@@ -84,7 +84,7 @@ def lines(session: TrialSession) -> list[str]:
 
 def planned(to_try: Sequence[Candidate], session: TrialSession) -> list[str]:
     """Return the planned trials, and how long they take."""
-    out = ["These changes are tried, each between runs without it:"]
+    out = ["These changes are tried. Before and after each trial, a run without changes is measured:"]
     for candidate in to_try:
         predicted = f", predicted {_ms(candidate.predicted_ms)}" if candidate.predicted_ms is not None else ""
         result = candidate.change.result if candidate.change is not None else ""

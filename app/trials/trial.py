@@ -10,7 +10,7 @@ from sawtooth.app.trials.choosing import Candidate
 from sawtooth.app.trials.running import FinishedRun
 from sawtooth.ingest.capture.trials.changes.loader import BATCH
 
-TOGETHER = "+"  # Between the slugs of changes that are tried together.
+TOGETHER = "+"  # This sign joins the slugs of changes that are tried together.
 MEASURED_OUTCOMES = ("kept", "slower", "not_shown")
 
 

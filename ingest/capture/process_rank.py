@@ -16,7 +16,7 @@ LAUNCHER_VARIABLES = (
 
 
 def environment_number(key: str, environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the number in the variable ``key``, such as RANK; None without a whole number from 0 on.
+    """Return the number in the variable ``key``, such as RANK; None if it is not a natural number.
 
     Some launchers write -1 outside a job.
     """

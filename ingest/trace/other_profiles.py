@@ -15,7 +15,7 @@ from sawtooth.ingest.source import EXPORT_ADVICE, wrong_type_error
 NSIGHT_ADVICE = (
     "Record the job with nsys profile -t cuda,nvtx -o run COMMAND. Then use the file of nsys export --type sqlite run.nsys-rep."
 )
-GPUS_ONLY = "Sawtooth reads the traces of GPUs only, and telemetry of any accelerator as CSV."
+GPUS_ONLY = "Sawtooth reads only traces of GPUs. It reads telemetry of any accelerator as CSV."
 BINARY = re.compile(rb"[\x00-\x08\x0e-\x1f]")  # Control characters that no text has.
 NO_KERNELS = f"It has no kernels. {EXPORT_ADVICE}"
 NO_TIMES = f"It has no times. {EXPORT_ADVICE}"

@@ -35,10 +35,10 @@ class HostLocation:
 def place_of(events: TraceEvents, facts: HostFacts, view: HostView, pieces: Pieces, on_gpu: NDArray[np.bool_]) -> HostLocation:
     """Return the host's place for each piece.
 
-    Its thread launched the operation after the gap; without such a launch it is the main thread. If a waiting call explains
-    the piece, the place is this call. ``on_gpu`` marks pieces in which a copy or collective runs. The place of such a piece
-    is the launch of its copy or collective. The host's other work at that time is unrelated. If the host waits for the
-    operation, the place is the waiting call.
+    The place is on the thread that launched the operation after the gap, or on the main thread without such a launch. If a
+    waiting call explains the piece, the place is this call. ``on_gpu`` marks pieces in which a copy or collective runs. The
+    place of such a piece is the launch of its copy or collective. The host's other work at that time is unrelated. If the
+    host waits for the operation, the place is the waiting call.
     """
     calls, none = events.calls, np.full(len(pieces), -1)
     launch = np.where(pieces.next_op >= 0, events.gpu.call[pieces.next_op], -1) if len(events.gpu) else none

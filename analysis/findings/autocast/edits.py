@@ -47,7 +47,7 @@ def autocast_edits(context: RuleContext, products: pd.DataFrame, gpu: GpuPeaks, 
 
 
 def _attention_fusing(context: RuleContext, gpu: GpuPeaks) -> tuple[list[Edit], set[int]]:
-    """Return the edits that fuse attention which only FP32 leaves unfused, and its gpu_op_ids.
+    """Return the edits that fuse attention that is unfused only because of FP32, and its gpu_op_ids.
 
     In FP32, PyTorch has only the memory-efficient kernel, which needs aligned head sizes. In 16 bits, PyTorch pads the head size for
     flash attention.

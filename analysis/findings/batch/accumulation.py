@@ -37,7 +37,8 @@ class MicroBatch:
 def accumulated_steps(context: RuleContext) -> list[list[MicroBatch]]:
     """Return the micro-batches of each step that accumulates gradients of equal shapes.
 
-    The result is empty if a step does not, or has another number of micro-batches. It is also empty if ranks communicate before the last micro-batch, or if an optimizer steps between two micro-batches.
+    The result is empty if a step does not accumulate, or if the steps have different numbers of micro-batches. It is also
+    empty if ranks communicate before the last micro-batch, or if an optimizer steps between two micro-batches.
     """
     work = context.work
     count = len(work)
@@ -113,8 +114,8 @@ def micro_batches_that_fit(context: RuleContext, number: int) -> int:
 def merging_edits(context: RuleContext, steps: Sequence[Sequence[MicroBatch]], remaining: int) -> list[Edit]:
     """Return the edits that run ``remaining`` micro-batches per step, each with the samples of several.
 
-    The first forward passes stay, and the last backward pass, because it may communicate. Their kernels take the time for a larger
-    batch. The launches of the others, and the host's time between them, disappear. Time of the loader stays.
+    The first forward passes stay. The last backward pass stays, because it may communicate. Their kernels take the time for a
+    larger batch. The launches of the others, and the host's time between them, disappear. Time of the loader stays.
     """
     times = len(steps[0]) // remaining
     remaining_rows: list[I64] = []

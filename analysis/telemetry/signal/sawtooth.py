@@ -103,7 +103,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
         range_in_words = f"between {low:.0f} and {high:.0f} %" if round(low) < round(high) else f"at {high:.0f} %"
         return Sawtooth(None, f"it stays {range_in_words}", shortest, **span)
     if low > MIN_SHALLOW_RATIO * high:
-        return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % and never falls low", shortest, **span)
+        return Sawtooth(None, f"it varies between {low:.0f} and {high:.0f} % and has no low stretches", shortest, **span)
     rhythm = find_rhythm(times, values, spacing) or _of_bursts(times, values, spacing, bursts)
     if rhythm is None:
         return Sawtooth(None, "it rises and falls, but not regularly", shortest, **span)

@@ -223,7 +223,7 @@ def test_copies_of_addresses_for_sharding_are_not_reported_as_small_copies_of_in
 def test_more_microbatches_gain_nothing_if_the_host_limits_launches(tmp_path: Path) -> None:
     """With two microbatches, equal stages wait for a third of the step.
 
-    If the host needs the other two thirds to launch two microbatches, it cannot launch eight in less time.
+    Here the host needs the other two thirds to launch two microbatches. Launching eight takes even longer.
     """
     fast, _ = finding_of(pipelined((300.0, 300.0), 2), "pipeline-bubble", tmp_path / "quick")
     slow, _ = finding_of(pipelined((300.0, 300.0), 2, launch_us=200.0), "pipeline-bubble", tmp_path / "slow")
@@ -253,8 +253,8 @@ def test_fewer_microbatches_are_not_advised_if_the_host_is_fast(tmp_path: Path) 
 
 
 def test_more_microbatches_gain_nothing_with_the_shortest_kernels(tmp_path: Path) -> None:
-    # Kernels of 6 and 12 us have a fixed cost of 2 us each. Cut in four, they take 12 and 18 us in total, and a step of
-    # eight microbatches is not shorter than one of two.
+    # Kernels of 6 and 12 us have a fixed cost of 2 us each. Four kernels with the same work take 12 and 18 us in total. So a
+    # step of eight microbatches is not shorter than a step of two.
     (tmp_path / "long").mkdir()
     (tmp_path / "short").mkdir()
     assert "pipeline-bubble" in rules_of(pipelined((300.0, 300.0), 2, launch_us=0.5), tmp_path / "long")

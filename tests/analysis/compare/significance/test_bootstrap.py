@@ -52,9 +52,9 @@ def test_autocorrelation_keeps_within_its_bounds():
     ("n", "block"), [(1, 1), (2, 1), (3, 1), (6, 2), (8, 2), (15, 5), (16, 5), (30, 7), (60, 8), (1000, 20)]
 )
 def test_blocks_by_hand(n, block):
-    """The block length is 2 n^(1/3) rounded up, at least 5 and at most n / 3, at least 1.
+    """The block length is 2 n^(1/3) rounded up, but at least 5, and at most n / 3 (or 1).
 
-    For n = 60 that is 7.83, so 8; for n = 30 it is 6.2, so 7.
+    For n = 60, 7.83 gives 8. For n = 30, 6.2 gives 7.
     """
     assert block_length(np.zeros(n)) == block
 
