@@ -15,6 +15,7 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
+from tests.support.chrome_trace import ChromeTrace
 from tests.support.without_findings import without_rules
 
 WRONG = 0.10  # Largest accepted error of a trusted number, as a share of the right value.
@@ -41,6 +42,12 @@ def analysed(files: Sequence[tuple[str, bytes]]) -> RunResult | None:
             return None
         with Library(folder) as library:
             return analyse(runs[0], library)
+
+
+def result_of(trace: ChromeTrace) -> RunResult:
+    result = analysed([("t.json", trace.json())])
+    assert result is not None
+    return result
 
 
 def claims(result: RunResult) -> dict[str, tuple[str, Reading]]:

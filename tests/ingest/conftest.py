@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,3 +20,8 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     (root / "t.json").write_bytes(sound_trace.GOOD)
     folder = DataFolder(root / "data")
     return read(folder, ingest_file(root / "t.json", folder))[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> DataFolder:
+    return DataFolder(tmp_path / "data").create()

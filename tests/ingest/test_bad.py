@@ -20,11 +20,6 @@ from tests.support import sound_trace
 from tests.support.recorded_tables import read
 
 
-@pytest.fixture
-def folder(tmp_path):
-    return DataFolder(tmp_path / "data").create()
-
-
 def ingest(folder, tmp_path, content):
     path = tmp_path / "given"
     path.write_bytes(content)

@@ -9,16 +9,10 @@ import pytest
 
 from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.words.headline import headline
-from tests.incomplete.claims import analysed
+from tests.incomplete.claims import result_of
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 LOADING = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-
-
-def result_of(trace: ChromeTrace) -> RunResult:
-    result = analysed([("t.json", trace.json())])
-    assert result is not None
-    return result
 
 
 def failed(result: RunResult) -> set[str]:

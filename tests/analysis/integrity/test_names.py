@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.words.headline import headline
-from tests.incomplete.claims import analysed
+from tests.incomplete.claims import result_of
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
 
 BY_NAME = ("tensor_core_time_share", "mfu_factor_flop_kernels", "mfu_factor_efficiency")
@@ -14,12 +13,6 @@ BY_NAME = ("tensor_core_time_share", "mfu_factor_flop_kernels", "mfu_factor_effi
 
 def kernels(trace: ChromeTrace) -> list[dict]:
     return [event for event in trace.events if event["cat"] == "kernel"]
-
-
-def result_of(trace: ChromeTrace) -> RunResult:
-    result = analysed([("t.json", trace.json())])
-    assert result is not None
-    return result
 
 
 @pytest.mark.parametrize(("registers", "wrong"), [((32, 64, 128), True), ((32, 64), False), ((32,), False)])

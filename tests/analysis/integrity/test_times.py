@@ -7,16 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.words.headline import headline
-from tests.incomplete.claims import analysed
+from tests.incomplete.claims import result_of
 from tests.support.chrome_trace import ChromeTrace, matmul_loop
-
-
-def result_of(trace: ChromeTrace) -> RunResult:
-    result = analysed([("t.json", trace.json())])
-    assert result is not None
-    return result
 
 
 def kernels(trace: ChromeTrace) -> list[dict]:

@@ -4,18 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.words.headline import headline
-from tests.incomplete.claims import analysed
+from tests.incomplete.claims import result_of
 from tests.support.chrome_trace import ChromeTrace
 
 HEADLINE = "The GPU ran work that is not recorded. Record again."
-
-
-def result_of(trace: ChromeTrace) -> RunResult:
-    result = analysed([("t.json", trace.json())])
-    assert result is not None
-    return result
 
 
 def waiting(call: str, tail_us: float, *, every: int = 1, beside: str = "cudaEventRecord") -> ChromeTrace:

@@ -6,17 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sawtooth.analysis.run.model import RunResult
 from sawtooth.app.reports import html, text
 from sawtooth.app.words.run import first_line
 from sawtooth.ingest.schema import DataFolder
 from tests.support.chrome_trace import ChromeTrace
-from tests.support.host_loops import RECORDED_CALL_MS, analysed, loop, python_loop, recorded_with_stacks
-
-
-@pytest.fixture
-def result(tmp_path: Path) -> RunResult:
-    return analysed(DataFolder(tmp_path / "data").create(), loop().write(tmp_path / "host.json"))
+from tests.support.host_loops import RECORDED_CALL_MS, analysed, python_loop, recorded_with_stacks
 
 
 def test_a_function_with_many_short_calls_keeps_its_time(tmp_path: Path) -> None:

@@ -25,11 +25,6 @@ from tests.support.host_loops import analysed, loop, marked, recorded_with_stack
 from tests.support.prepared import prepared
 
 
-@pytest.fixture
-def result(tmp_path: Path) -> RunResult:
-    return analysed(DataFolder(tmp_path / "data").create(), loop().write(tmp_path / "host.json"))
-
-
 @pytest.mark.parametrize(
     ("run_ms", "said"),
     [

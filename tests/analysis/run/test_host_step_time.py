@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from sawtooth.analysis.result_cache import result_of
-from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.analysis.telemetry.step_marks import Mark, by_marks
 from sawtooth.app.cli import cli
@@ -20,11 +19,6 @@ from sawtooth.ingest.runs.manifests import register_run
 from sawtooth.ingest.schema import DataFolder
 from tests.support.host_loops import analysed, loop, marked
 from tests.support.prepared import prepared
-
-
-@pytest.fixture
-def result(tmp_path: Path) -> RunResult:
-    return analysed(DataFolder(tmp_path / "data").create(), loop().write(tmp_path / "host.json"))
 
 
 def test_stopwatch_and_marks_come_before_the_profiled_steps(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.support.paths import RECORDINGS, SAMPLES
 
 @pytest.fixture(scope="module")
 def gpt() -> Iterator[Recording]:
+    """Yield a recording with more operations than a tile shows one by one: 5,818 on the GPU."""
     with common.library().open(common.recording_of(SAMPLES / "gpt" / "trace.json.gz")) as recording:
         yield recording
 

@@ -19,7 +19,6 @@ from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
 from tests.support import findings_of as common
 from tests.support.chrome_trace import ChromeTrace
-from tests.support.paths import SAMPLES
 
 
 def test_spans() -> None:
@@ -30,13 +29,6 @@ def test_spans() -> None:
     assert span_of_ms(2.0, 1.0, 0) == TimelineSpan(1_000_000, 2_000_000)
     assert span_of_ms(1.0, 1.0, 0).ns == 1000
     assert TimelineSpan(1000, 3000).relative_ms(0) == (pytest.approx(0.001), pytest.approx(0.003))
-
-
-@pytest.fixture(scope="module")
-def gpt():
-    """Return a recording with more operations than a tile shows one by one: 5,818 on the GPU."""
-    with common.library().open(common.recording_of(SAMPLES / "gpt" / "trace.json.gz")) as recording:
-        yield recording
 
 
 def lost_read(recording: Recording, table: str, kind: str, view: TimelineSpan) -> dict[tuple[str, str], int]:

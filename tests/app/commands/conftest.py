@@ -6,14 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from sawtooth.app.cli import cli
 from tests.support.chrome_trace import matmul_loop
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, list(arguments))
+from tests.support.command_line import run
 
 
 @pytest.fixture

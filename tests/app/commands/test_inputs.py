@@ -7,15 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from sawtooth.app.cli import cli, main
+from sawtooth.app.cli import main
 from sawtooth.ingest.errors import NotFoundError, UsageError
 from sawtooth.ingest.schema import DataFolder
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, list(arguments))
+from tests.support.command_line import run
 
 
 def test_a_folder_means_all_files_in_it_and_each_run_is_reported(traces: Path, tmp_path: Path) -> None:

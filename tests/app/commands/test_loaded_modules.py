@@ -7,14 +7,9 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from sawtooth.app.cli import cli
+from tests.support.command_line import run
 from tests.support.paths import ROOT
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, list(arguments))
 
 
 @pytest.mark.parametrize(

@@ -12,22 +12,17 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
-from typer.testing import CliRunner, Result
 
 from sawtooth.analysis import result_cache
 from sawtooth.analysis.store.library import Library
-from sawtooth.app.cli import cli
 from sawtooth.app.commands import runs
 from sawtooth.app.commands.runs import size_of
 from sawtooth.app.served_address import ServedAddress, keep_address
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.manifest import RecordingRef, new_manifest
 from sawtooth.ingest.schema import DataFolder
+from tests.support.command_line import run
 from tests.support.servers import free_port
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, list(arguments))
 
 
 def test_runs_are_listed_and_changed(data: str) -> None:

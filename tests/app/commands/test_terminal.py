@@ -14,17 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from sawtooth.app.cli import cli, main
+from sawtooth.app.cli import main
 from sawtooth.app.commands import inputs, output
 from sawtooth.app.printable import json_text
 from tests.support.chrome_trace import matmul_loop
+from tests.support.command_line import run
 from tests.support.paths import ROOT
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, list(arguments))
 
 
 def test_ctrl_c_is_a_clean_end() -> None:

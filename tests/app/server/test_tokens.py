@@ -10,20 +10,12 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from sawtooth.app.server import sessions as stored_sessions
 from sawtooth.app.server.access import AccessMiddleware
 from sawtooth.app.server.login import Authentication
 from sawtooth.app.server.sessions import Sessions
 from sawtooth.app.server.tokens import stored_token
 from sawtooth.app.settings import Settings
-from sawtooth.ingest.schema import DataFolder
 from tests.support.logins import TOKEN, client_of
-
-
-@pytest.fixture
-def data(tmp_path) -> DataFolder:
-    stored_sessions.sessions_of.cache_clear()
-    return DataFolder(tmp_path).create()
 
 
 def test_wrong_tokens_are_slowed_and_logged_without_their_value(data, caplog) -> None:

@@ -17,17 +17,9 @@ from sawtooth.ingest.capture.recorder import profile
 from sawtooth.ingest.loop import batch_files
 from sawtooth.ingest.loop.page_cache import bytes_read
 from sawtooth.ingest.manifest import UserFacts
+from tests.support.batch_files import FIRST, write_batches
 
 PAUSE_S = 0.004
-
-
-def write_batches(folder, pid, workers, lines, dataset="train:100", parent=None):
-    text = [json.dumps({"dataset": dataset, "workers": workers, "parent": parent})]
-    text += [json.dumps(dict(zip(("n", "wall", "cpu", "collate", "collate_cpu"), line, strict=True))) for line in lines]
-    (folder / f"batches-{pid}.jsonl").write_text("\n".join(text) + "\n")
-
-
-FIRST = (4, 900_000_000, 1, 0, 0)  # The first batch takes long, because of imports and a cold cache.
 
 
 def test_time_per_sample_excludes_collating(tmp_path):

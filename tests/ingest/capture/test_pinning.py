@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from types import SimpleNamespace
@@ -11,15 +10,7 @@ import pytest
 
 from sawtooth.ingest.capture import batches
 from sawtooth.ingest.loop import batch_files
-
-
-def write_batches(folder, pid, workers, lines, dataset="train:100", parent=None):
-    text = [json.dumps({"dataset": dataset, "workers": workers, "parent": parent})]
-    text += [json.dumps(dict(zip(("n", "wall", "cpu", "collate", "collate_cpu"), line, strict=True))) for line in lines]
-    (folder / f"batches-{pid}.jsonl").write_text("\n".join(text) + "\n")
-
-
-FIRST = (4, 900_000_000, 1, 0, 0)  # The first batch takes long, because of imports and a cold cache.
+from tests.support.batch_files import FIRST, write_batches
 
 
 def test_fetchers_are_unchanged_if_pinning_cannot_be_timed(tmp_path, monkeypatch):

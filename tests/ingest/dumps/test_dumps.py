@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from sawtooth.app.cli import cli
 from sawtooth.ingest.dumps.flight_recorder import read_dumps
 from sawtooth.ingest.dumps.memory_snapshot import read_snapshot
 from sawtooth.ingest.dumps.plain_pickle import decode
 from sawtooth.ingest.errors import SourceError, UsageError
+from tests.support.command_line import run
 from tests.support.dumps import call, event, flight, segment, write_flight, write_snapshot
 
 GROUPS = {"0": [0, 1]}
@@ -134,9 +133,6 @@ def test_ranks_come_from_names(tmp_path: Path) -> None:
 
 
 def test_commands_answer_and_other_commands_name_them(tmp_path: Path) -> None:
-    def run(*arguments: str) -> Any:
-        return CliRunner().invoke(cli, list(arguments))
-
     files = write_flight(
         tmp_path / "dumps", {0: flight([call(1, state="started")], GROUPS), 1: flight([], GROUPS)}, as_json=True
     )

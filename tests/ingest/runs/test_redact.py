@@ -10,9 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
-from sawtooth.app.cli import cli
 from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.errors import UsageError
 from sawtooth.ingest.runs.bundle import export_runs, import_bundle
@@ -22,7 +20,9 @@ from sawtooth.ingest.sampler.segments import decode_line, encode_line
 from sawtooth.ingest.schema import DataFolder
 from tests.support import nsight_export
 from tests.support.chrome_trace import matmul_loop
+from tests.support.command_line import run as command
 from tests.support.paths import SAMPLES, TELEMETRY
+from tests.support.redaction import redacted
 
 
 @pytest.mark.parametrize(
@@ -125,23 +125,12 @@ def test_names_across_two_chunks_are_removed(tmp_path: Path, lines: bool, monkey
     ]
 
 
-def redacted(tmp_path: Path, text: str) -> str:
-    source, target = tmp_path / "s.json", tmp_path / "t.gz"
-    source.write_text(text)
-    Redactor().source(source, target)
-    return gzip.decompress(target.read_bytes()).decode()
-
-
 @pytest.mark.parametrize("indent", [None, 1])
 @pytest.mark.parametrize("shift", range(40))
 def test_a_flag_keeps_its_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int, indent: int | None) -> None:
     monkeypatch.setattr("sawtooth.ingest.runs.redact.CHUNK_BYTES", 100)
     text = redacted(tmp_path, json.dumps(["x" * (shift + 20), *["--api-key", "abc def"] * 20], indent=indent))
     assert json.loads(text)[1:] == ["--api-key", "redacted"] * 20
-
-
-def _run(*arguments: str):
-    return CliRunner().invoke(cli, list(arguments))
 
 
 def test_a_command_keeps_its_words_without_paths_and_secrets() -> None:
@@ -231,13 +220,13 @@ def test_values_of_settings_with_secret_names_are_removed(tmp_path: Path) -> Non
 def test_runs_are_exported_and_imported_on_the_command_line(tmp_path: Path) -> None:
     a, b, c = (str(tmp_path / name) for name in "abc")
     files = [str(matmul_loop().write(tmp_path / "trace.json")), str(TELEMETRY / "query.csv")]
-    run = _run("ingest", *files, "--data", a, "--name", "GPT at /home/alice/x/y").output.split()[-1]
+    run = command("ingest", *files, "--data", a, "--name", "GPT at /home/alice/x/y").output.split()[-1]
     complete, cleaned = tmp_path / "w.sawtooth", tmp_path / "c.sawtooth"
-    assert "1 run," in _run("export", run, "-o", str(complete), "--data", a).output
+    assert "1 run," in command("export", run, "-o", str(complete), "--data", a).output
     assert is_bundle(complete)
-    assert _run("import", str(complete), "--data", b).output.split()[-1] == run
-    assert _run("export", run, "-o", str(cleaned), "--redact", "--data", a).exit_code == 0
-    imported = _run("import", str(cleaned), "--data", c)
+    assert command("import", str(complete), "--data", b).output.split()[-1] == run
+    assert command("export", run, "-o", str(cleaned), "--redact", "--data", a).exit_code == 0
+    imported = command("import", str(cleaned), "--data", c)
     assert imported.exit_code == 0
     (manifest,) = DataFolder(Path(c)).manifests()
     assert "alice" not in manifest.name
@@ -261,10 +250,10 @@ def test_a_run_without_anything_to_redact_also_gets_a_new_id(tmp_path: Path) -> 
 
 def test_failed_exports_and_imports_are_reported(tmp_path: Path) -> None:
     data = str(tmp_path / "a")
-    assert _run("export", "0123456789abcdef", "--data", data).exit_code != 0
+    assert command("export", "0123456789abcdef", "--data", data).exit_code != 0
     path = tmp_path / "x.sawtooth"
     path.write_bytes(b"no zip")
-    failed = _run("import", str(path), "--data", data)
+    failed = command("import", str(path), "--data", data)
     assert isinstance(failed.exception, UsageError)
     assert "sawtooth ingest" in str(failed.exception)
 
@@ -272,8 +261,8 @@ def test_failed_exports_and_imports_are_reported(tmp_path: Path) -> None:
 def test_a_database_is_redacted_completely_or_not_at_all(tmp_path: Path) -> None:
     data, out = str(tmp_path / "a"), tmp_path / "x.sawtooth"
     path = nsight_export.write(tmp_path / "run.sqlite", nsight_export.tables())
-    run = _run("ingest", str(path), "--data", data).output.split()[-1]
-    failed = _run("export", run, "-o", str(out), "--redact", "--data", data)
+    run = command("ingest", str(path), "--data", data).output.split()[-1]
+    failed = command("export", run, "-o", str(out), "--redact", "--data", data)
     assert isinstance(failed.exception, UsageError) and "environment" in str(failed.exception)
     assert not out.exists()
-    assert _run("export", run, "-o", str(out), "--data", data).exit_code == 0
+    assert command("export", run, "-o", str(out), "--data", data).exit_code == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import time
 from pathlib import Path
@@ -10,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from sawtooth.ingest.runs.environments import without_environments
-from sawtooth.ingest.runs.redact import CHUNK_BYTES, Redactor
-
-
-def redacted(tmp_path: Path, text: str) -> str:
-    source, target = tmp_path / "s.json", tmp_path / "t.gz"
-    source.write_text(text)
-    Redactor().source(source, target)
-    return gzip.decompress(target.read_bytes()).decode()
+from sawtooth.ingest.runs.redact import CHUNK_BYTES
+from tests.support.redaction import redacted
 
 
 def make_environment(values: int) -> dict[str, str]:

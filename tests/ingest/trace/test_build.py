@@ -11,7 +11,6 @@ from sawtooth.ingest.errors import SourceError
 from sawtooth.ingest.recording import IngestProgress, ingest_file
 from sawtooth.ingest.runs.manifests import attach, delete_run, register_run, register_runs
 from sawtooth.ingest.runs.naming import identifying_name, shown_path
-from sawtooth.ingest.schema import DataFolder
 
 BASE = 1_700_000_000_000_000_000
 
@@ -40,11 +39,6 @@ TRACE = {
     "traceEvents": EVENTS,
     "distributedInfo": {"backend": "nccl", "rank": 1, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]},
 }
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return DataFolder(tmp_path / "data").create()
 
 
 def put(tmp_path, content, name="trace.json"):

@@ -6,13 +6,7 @@ import duckdb
 import pytest
 
 from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.schema import DataFolder
 from tests.support import nsight_export as export
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return DataFolder(tmp_path / "data").create()
 
 
 @pytest.fixture

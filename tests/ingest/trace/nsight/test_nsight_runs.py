@@ -13,16 +13,10 @@ from sawtooth.analysis.run_analysis import analyse
 from sawtooth.analysis.store.library import Library
 from sawtooth.ingest.manifest import new_manifest
 from sawtooth.ingest.recording import ingest_file
-from sawtooth.ingest.schema import DataFolder
 from tests.support import nsight_export as export
 from tests.support.paths import SHARED
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    return DataFolder(tmp_path / "data").create()
 
 
 def union_ns(intervals):

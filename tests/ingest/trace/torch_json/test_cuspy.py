@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from sawtooth.analysis.run.model import RunResult
 from sawtooth.analysis.store.library import Library
 from sawtooth.app.jobs.ingest_files import ingest_into_runs
 from sawtooth.ingest.schema import DataFolder
-from tests.incomplete.claims import analysed
-from tests.support.chrome_trace import BASE_NS, ChromeTrace, matmul_loop
+from tests.incomplete.claims import analysed, result_of
+from tests.support.chrome_trace import BASE_NS, matmul_loop
 from tests.support.paths import ROOT
 
 COPY = re.compile(r"Memcpy (\w+) \((.+) -> (.+)\)")
@@ -66,12 +65,6 @@ def test_a_run_has_the_same_report_in_both_forms(recording: str) -> None:
         if key not in ("achieved_occupancy", "sm_efficiency"):  # Cuspy records no occupancy
             assert cuspy.metrics[key].value == pytest.approx(reading.value), key
     assert [f.title for f in cuspy.findings] == [f.title for f in kineto.findings]
-
-
-def result_of(trace: ChromeTrace) -> RunResult:
-    result = analysed([("t.json", trace.json())])
-    assert result is not None
-    return result
 
 
 def test_graph_kernels_are_checked_on_their_real_streams() -> None:
