@@ -17,9 +17,11 @@ def of_run(result: RunResult, checked: Sequence[Checked]) -> str:
     """Return the checklist as GitHub-flavoured Markdown."""
     name = fmt.clean(result.manifest.name, fmt.NAME_LENGTH)
     head = f"## {as_written(f'{name}: {checklist.title(result, checked)}')}"
-    return table(head, checklist.COLUMNS, checklist.rows(result, checked), numbers=False)
+    lines = table(checklist.COLUMNS, checklist.rows(result, checked), words=len(checklist.COLUMNS))
+    return "\n".join([head, "", *lines, ""])
 
 
 def of_chain(run_chain: RunChain) -> str:
     """Return the table as GitHub-flavoured Markdown, with its title."""
-    return table(f"## {as_written(chain.title(run_chain))}", chain.heads(run_chain), chain.rows(run_chain))
+    lines = table(chain.heads(run_chain), chain.rows(run_chain))
+    return "\n".join([f"## {as_written(chain.title(run_chain))}", "", *lines, ""])

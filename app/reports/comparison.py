@@ -13,7 +13,7 @@ from sawtooth.app import format as fmt
 from sawtooth.app.charts.waterfall import WaterfallBar
 from sawtooth.app.printable import aligned
 from sawtooth.app.reports.escaped import as_written as _plain
-from sawtooth.app.reports.escaped import for_terminals
+from sawtooth.app.reports.escaped import for_terminals, table
 from sawtooth.app.reports.text import BAR_CHARACTERS, LOST, MARKER, MAX_TABLE_ROWS, WORK
 from sawtooth.app.words.comparisons import audit, changes, conditions, limits, setup_changes, step_parts
 from sawtooth.app.words.comparisons import comparison as words
@@ -34,37 +34,32 @@ def markdown(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> st
     lines += [f"{_plain(tested)}\n"] if (tested := setup_changes.tested_prediction(comparison)) else []
     lines += _blocks(comparison)
     if differing := conditions.rows(comparison):
-        lines += [f"| {conditions.TITLE} | A | B |", "| --- | --- | --- |"]
-        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in differing), ""]
+        lines += [*table((conditions.TITLE, "A", "B"), differing, words=3), ""]
     lines += [f"{_plain(unchanged)}\n"] if (unchanged := conditions.unchanged_conditions(comparison)) else []
     if changed := setup_changes.rows(comparison):
-        lines += [f"| {' | '.join(setup_changes.COLUMNS)} |", "| --- | --- | --- | --- |"]
-        lines += [*(f"| {' | '.join(map(_plain, row))} |" for row in changed), ""]
+        lines += [*table(setup_changes.COLUMNS, changed, words=len(setup_changes.COLUMNS)), ""]
     lines += [f"{_plain(line)}\n" for line in (setup_changes.why_none(comparison), setup_changes.next_in_b(comparison)) if line]
     lines += [f"> {_plain(sentence)}\n" for sentence in limits.sentences(comparison)]
     lines += [f"- {_plain(outcome.sentence)}" for outcome in outcomes]
-    a, b = (_plain(fmt.clean(name, 40)) for name in words.names(comparison))
-    tables = ((audit.TITLE.lower(), audit.pair_rows(comparison)), ("metric", changes.metric_rows(comparison)))
-    for heading, table_rows in tables:
-        if table_rows:
-            lines += ["", f"| {heading} | A: {a} | B: {b} | change |", "| --- | ---: | ---: | ---: |"]
-            lines += [
-                f"| {label} | {value_a} | {value_b} | {_plain(change)} |" for label, value_a, value_b, change in table_rows
-            ]
+    a, b = (fmt.clean(name, 40) for name in words.names(comparison))
+    for heading, rows in ((audit.TITLE.lower(), audit.pair_rows(comparison)), ("metric", changes.metric_rows(comparison))):
+        if rows:
+            lines += ["", *table((heading, f"A: {a}", f"B: {b}", "change"), rows)]
     for step in step_parts.steps_divided(comparison):
         parts = step_parts.bars(comparison, step)
         lines += ["", f"{step_parts.title(parts, step, shown=words.shown(comparison))}.", ""]
-        lines += [f"| {_PART_HEADINGS[step]} | A, ms | B, ms | change, ms |", "| --- | ---: | ---: | ---: |"]
-        lines += [f"| {part.named} | {part.ms_a:.3f} | {part.ms_b:.3f} | {part.change_ms:+.3f} |" for part in parts]
+        heads = (_PART_HEADINGS[step], "A, ms", "B, ms", "change, ms")
+        lines += table(
+            heads, [(part.named, f"{part.ms_a:.3f}", f"{part.ms_b:.3f}", f"{part.change_ms:+.3f}") for part in parts]
+        )
         lines.append(
             f"| **{_TOTAL_LABELS[step]}** | {_sum(parts, 'ms_a')} | {_sum(parts, 'ms_b')} | {_sum(parts, 'change_ms', '+')} |"
         )
-    for kind, rows in (("kernel", comparison.kernels), ("operator", comparison.operators)):
-        if rows:
+    for kind, matches in (("kernel", comparison.kernels), ("operator", comparison.operators)):
+        if matches:
+            columns = (kind, "matched by", "A, ms", "B, ms", "change, ms")
             lines += ["", f"<details><summary>{kind.capitalize()}s by change</summary>", ""]
-            lines += [f"| {kind} | matched by | A, ms | B, ms | change, ms |", "| --- | --- | ---: | ---: | ---: |"]
-            lines += [_match(row) for row in rows[:MAX_TABLE_ROWS]]
-            lines += ["", "</details>"]
+            lines += [*table(columns, map(_match, matches[:MAX_TABLE_ROWS]), words=2), "", "</details>"]
     for heading, findings in words.findings(comparison):
         lines += ["", f"**{heading}**", "", *(f"- {_plain(finding.title)}" for finding in findings)]
     return "\n".join(lines) + "\n"
@@ -107,10 +102,9 @@ def _sum(parts: Sequence[WaterfallBar], column: str, sign: str = "") -> str:
     return f"{math.fsum(getattr(part, column) for part in parts):{sign}.3f}"
 
 
-def _match(row: Match) -> str:
-    label = _plain(fmt.clean(row.label, 80))
+def _match(row: Match) -> tuple[str, ...]:
     ms_a, ms_b, change_ms = (float(ns) / 1e6 for ns in (row.ns_a, row.ns_b, row.change_ns))
-    return f"| {label} | {changes.MATCHED_BY[row.how]} | {ms_a:.3f} | {ms_b:.3f} | {change_ms:+.3f} |"
+    return fmt.clean(row.label, 80), changes.MATCHED_BY[row.how], f"{ms_a:.3f}", f"{ms_b:.3f}", f"{change_ms:+.3f}"
 
 
 def text(comparison: Comparison, outcomes: Sequence[GateOutcome] = ()) -> str:

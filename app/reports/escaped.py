@@ -21,14 +21,10 @@ def as_written(sentence: str) -> str:
     return _TAG.sub("&lt;", joined)
 
 
-def table(head: str, columns: Sequence[str], cells: Iterable[Sequence[str]], *, numbers: bool = True) -> str:
-    """Return a Markdown table below ``head``, which is already Markdown.
-
-    With ``numbers``, all columns except the first are aligned to the right.
-    """
-    alignment = " ---: |" if numbers else " --- |"
-    rows = [f"| {' | '.join(map(as_written, row))} |" for row in (columns, *cells)]
-    return "\n".join([head, "", rows[0], f"| --- |{alignment * (len(columns) - 1)}", *rows[1:], ""])
+def table(columns: Sequence[str], cells: Iterable[Sequence[str]], *, words: int = 1) -> list[str]:
+    """Return a Markdown table; columns after the first ``words`` are aligned to the right."""
+    heads, *rows = (f"| {' | '.join(map(as_written, row))} |" for row in (columns, *cells))
+    return [heads, f"|{' --- |' * words}{' ---: |' * (len(columns) - words)}", *rows]
 
 
 def for_terminals(lines: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from sawtooth.analysis.dumps.hung_collective import UNKNOWN_RANK, FlightReport, 
 from sawtooth.analysis.knowledge.frames import is_user_line
 from sawtooth.app import format as fmt
 from sawtooth.app.printable import aligned
-from sawtooth.app.reports.escaped import as_written, for_terminals
+from sawtooth.app.reports.escaped import as_written, for_terminals, table
 from sawtooth.ingest.dumps.flight_recorder import Entry, StackFrame
 
 COLUMNS = ("rank", "at this call", "its last call in the group", "waits elsewhere", "code")
@@ -113,8 +113,7 @@ def markdown(report: FlightReport) -> str:
     """Return the answer as Markdown."""
     lines = [f"**{as_written(headline(report))}**", "", *(as_written(line) for line in details(report))]
     for hang in report.hangs:
-        lines += ["", f"### {as_written(_call(hang))}", "", f"| {' | '.join(COLUMNS)} |", "|" + " --- |" * len(COLUMNS)]
-        lines += [f"| {' | '.join(as_written(cell) for cell in row)} |" for row in rows(hang)]
+        lines += ["", f"### {as_written(_call(hang))}", "", *table(COLUMNS, rows(hang), words=len(COLUMNS))]
     return "\n".join(lines) + "\n"
 
 

@@ -10,7 +10,7 @@ from sawtooth.analysis.dumps.held_memory import DeviceMemory, Holder
 from sawtooth.analysis.dumps.stacks import ALLOCATED_BEFORE
 from sawtooth.app import format as fmt
 from sawtooth.app.printable import aligned
-from sawtooth.app.reports.escaped import as_written, for_terminals
+from sawtooth.app.reports.escaped import as_written, for_terminals, table
 
 MAX_ROWS = 10  # Rows of a table.
 NAME_LENGTH = 70  # Longer names are cut to this many characters.
@@ -125,8 +125,7 @@ def markdown(memories: Sequence[DeviceMemory]) -> str:
     for memory in memories:
         lines += [f"**{as_written(headline(memory))}**", "", *(as_written(line) for line in details(memory)), ""]
         for title, rows in tables(memory):
-            lines += [f"| {title} | {' | '.join(HEADS[1:])} |", "| --- | ---: | ---: | ---: |"]
-            lines += [f"| {' | '.join(as_written(cell) for cell in row)} |" for row in rows] + [""]
+            lines += [*table((title, *HEADS[1:]), rows), ""]
     return "\n".join(lines)
 
 

@@ -9,4 +9,5 @@ from sawtooth.app.words.comparisons import sweep as words
 
 def markdown(sweep: Sweep) -> str:
     """Return the sweep as GitHub-flavoured Markdown."""
-    return table(as_written(words.sentence(sweep)), list(words.columns(sweep).values()), words.cells(sweep))
+    lines = table(list(words.columns(sweep).values()), words.cells(sweep))
+    return "\n".join([as_written(words.sentence(sweep)), "", *lines, ""])
