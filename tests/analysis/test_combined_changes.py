@@ -35,9 +35,7 @@ def test_without_a_change_the_step_stays_and_changes_never_slow_it(tmp_path: Pat
 
 def test_changes_selected_together_have_the_interval_of_their_plan(tmp_path: Path) -> None:
     trace = ChromeTrace()
-    for k in range(5):  # 42 ms, of which the step loads for 40 in its own process
-        at = 42_000.0 * k
-        trace.step(k + 1, at, at + 42_000)
+    for at in trace.each_step(5, 42_000.0):  # 42 ms, of which the step loads for 40 in its own process
         trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 5, at + 40_005)
         for start in (at + 40_010, at + 40_900):
             trace.op("aten::add", start, start + 80, [[64, 64], [64, 64]], ["float", "float"])

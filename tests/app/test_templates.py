@@ -15,7 +15,6 @@ CARDS = templates.pieces("cards.html")
 
 
 def macros() -> list[str]:
-    """Return the names of the macros that have values."""
     return sorted(name for name, macro in vars(CARDS).items() if getattr(macro, "arguments", ()))
 
 

@@ -16,7 +16,6 @@ from sawtooth.ingest.schema import DataFolder
 
 @pytest.fixture
 def stored_run(tmp_path: Path) -> tuple[DataFolder, Manifest]:
-    """Return a data folder and the manifest of its run."""
     folder = DataFolder(tmp_path).create()
     refs = [RecordingRef("0" * 16, "trace", "t.json", 0), RecordingRef("1" * 16, "telemetry", "n", offset_ns=5)]
     for ref in refs:  # propose() refuses runs whose recordings are missing.

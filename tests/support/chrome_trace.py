@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,12 @@ class ChromeTrace:
 
     def step(self, number: int, start: float, end: float) -> None:
         self.host("user_annotation", f"ProfilerStep#{number}", start, end)
+
+    def each_step(self, count: int, length: float, first: int = 1) -> Iterator[float]:
+        """Add ``count`` steps of ``length`` in sequence, numbered from ``first``; yield their starts."""
+        for k in range(count):
+            self.step(first + k, length * k, length * k + length)
+            yield length * k
 
     def op(
         self, name: str, start: float, end: float, dims: list[Any] | None = None, types: list[str] | None = None, **args: Any

@@ -23,9 +23,7 @@ def loading() -> TinyTrace:
     The loader takes 30 µs before the first launch and 20 µs before the second.
     """
     trace = TinyTrace()
-    for k in range(3):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(3, 100.0):
         trace.op(NEXT, t + 1, t + 31, annotation=True)
         trace.launch((t + 40, t + 45), (t + 47, t + 50))
         trace.op(NEXT, t + 50, t + 70, annotation=True)
@@ -40,9 +38,7 @@ def problem_of(trace: TinyTrace) -> ReplayProblem:
 
 def launch_bound() -> TinyTrace:
     trace = TinyTrace()
-    for k in range(3):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(3, 100.0):
         trace.launch((t + 10, t + 15), (t + 17, t + 20))  # The kernel starts 2 µs after its launch.
         trace.launch((t + 50, t + 55), (t + 57, t + 60))
     return trace
@@ -50,9 +46,7 @@ def launch_bound() -> TinyTrace:
 
 def sync_every_step() -> TinyTrace:
     trace = TinyTrace()
-    for k in range(3):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(3, 100.0):
         trace.launch((t + 0, t + 5), (t + 7, t + 67))  # The kernel takes 60 µs.
         trace.call("cudaStreamSynchronize", t + 10, t + 70)  # The call returns 3 µs after the kernel.
     return trace
@@ -114,9 +108,7 @@ def waiting_in_each_step(kernel_us: float = 40) -> WhatIf:
 def never_waiting() -> WhatIf:
     """Return steps of 100 µs on a host that never waits, with a kernel of 40 µs in each."""
     trace = TinyTrace()
-    for k in range(4):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(4, 100.0):
         trace.launch((t + 90, t + 95), (t + 97, t + 137))
     problem = problem_of(trace)
     return WhatIf(problem, 0, problem.steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +34,12 @@ class TinyTrace:
     def step(self, start: float, end: float) -> None:
         self.steps.append((round(start * 1000), round(end * 1000)))
         self.op(f"ProfilerStep#{len(self.steps)}", start, end, annotation=True)
+
+    def each_step(self, count: int, length: float) -> Iterator[float]:
+        """Add ``count`` steps of ``length`` in sequence, and yield the start of each."""
+        for k in range(count):
+            self.step(length * k, length * k + length)
+            yield length * k
 
     def call(self, name: str, start: float, end: float, thread: int = 0) -> int:
         self.correlation += 1

@@ -67,10 +67,7 @@ def test_a_reduced_job_equals_the_run_of_the_same_traces(tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_pipeline_has_the_same_schedule_from_summaries_as_from_traces(tmp_path: Path) -> None:
-    """Summaries show a pipeline's schedule as traces do.
-
-    There are four microbatches on three stages, the last of which works twice as long.
-    """
+    # There are four microbatches on three stages, the last of which works twice as long.
     paths = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(pipelined([300, 300, 600], 4))]
     for source in list_sources([str(path) for path in paths]):
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1

@@ -94,11 +94,8 @@ def test_equal_work_costs_nothing() -> None:
 
 
 def test_a_last_stage_with_more_work_is_named_with_the_gain_of_even_stages() -> None:
-    """A slower last stage is named, with the gain that equal stages would bring.
-
-    There are four microbatches. Stages of 1, 1 and 4 ms per microbatch take 1 + 1 + 4 · 4 = 18 ms. Three stages of 2 ms take
-    2 + 2 + 4 · 2 = 12 ms.
-    """
+    # There are four microbatches. Stages of 1, 1 and 4 ms per microbatch take 1 + 1 + 4 · 4 = 18 ms. Three stages of 2 ms take
+    # 2 + 2 + 4 · 2 = 12 ms.
     result = judged(lambda stage, *_: 4.0 if stage == 2 else 1.0)
     assert result.slowdown == pytest.approx(18 / 12)
     (late,) = result.stragglers
@@ -130,10 +127,7 @@ def test_work_that_differs_by_chance_blames_no_rank(seed: int) -> None:
 
 
 def test_a_pipeline_without_common_collectives_is_not_judged(tmp_path: Path) -> None:
-    """A pipeline whose stages never meet in a collective is not judged.
-
-    Summaries contain the partner of each send, but the wait for the next step is not recorded.
-    """
+    # Summaries contain the partner of each send, but the wait for the next step is not recorded.
     for rank, trace in enumerate(pipelined([300, 300, 900], 5)):
         (source,) = list_sources([str(trace.write(tmp_path / f"{rank}.json"))])
         assert summarise(source, str(tmp_path / "summaries")).ranks == 1

@@ -148,10 +148,7 @@ def test_one_run_without_trials_is_a_sweep_of_the_batch_only():
 
 
 def test_predictions_of_other_sizes_are_next_to_the_measured_ones():
-    """Other batch sizes are predicted beside the measured ones.
-
-    A batch of 32 takes 8.95 ms by the stopwatch and one of 2 takes 4.38 ms: two recordings of one model.
-    """
+    # A batch of 32 takes 8.95 ms by the stopwatch and one of 2 takes 4.38 ms: two recordings of one model.
     result = result_of("gpt_small")
     truth = {
         n: json.loads((RECORDINGS / name / "truth.json").read_text()) for n, name in ((32, "gpt_small"), (2, "small_batch"))
@@ -208,7 +205,6 @@ def test_the_command_sorts_tagged_runs_and_recommends_one(tmp_path):
 
 
 def named(value, step_ms, key="workers", memory=None, **given):
-    """Return a run whose setting is ``value``; it counts no samples."""
     metrics = {"peak_memory_bytes": memory} if memory else {}
     return run_of(value.encode().hex().rjust(16, "0"), best_ms=step_ms, settings={key: value, **given}, metrics=metrics)
 

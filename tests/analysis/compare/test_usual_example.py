@@ -71,11 +71,8 @@ def test_the_comparison_says_that_the_work_is_the_same(made):
 
 
 def test_a_faster_gpu_gains_nothing_if_the_loader_limits_the_run(runs):
-    """If the loader limits the step, a faster GPU gains nothing, and the comparison says so.
-
-    14 workers load 6,700 samples per second, which is 38 ms per batch. Compiling shortened the GPU's work from 37 to 26 ms,
-    and the step by 1.5.
-    """
+    # 14 workers load 6,700 samples per second, which is 38 ms per batch. Compiling shortened the GPU's work from 37 to 26 ms,
+    # and the step by 1.5.
     before, after = runs["batch"], runs["compiled"]
     limit = next(finding for finding in before.findings if finding.rule == "prefetch-queue-hid-the-loader")
     assert limit.severity == "info" and "a faster GPU alone gains hardly anything" in limit.title

@@ -204,10 +204,7 @@ def test_losses_of_the_replay_replace_those_of_the_profile():
 
 
 def test_host_operators_are_merged_against_step_marks(monkeypatch):
-    """If one side has only step marks, the other side's host operators are merged with its other work.
-
-    Marks show a loop's loading and none of its operators; two recordings of the host show both.
-    """
+    # Marks show a loop's loading and none of its operators; two recordings of the host show both.
     host = replace(run_of(best_ms=10.0), lead=None, host=object())
     marks = replace(run_of(best_ms=8.0), lead=None, host=None)
     known = {id(host): {HOST_LOADING: 2.0, HOST_OPERATORS: 5.0, HOST_REST: 3.0}, id(marks): {HOST_LOADING: 1.0, HOST_REST: 7.0}}

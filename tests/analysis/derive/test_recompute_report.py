@@ -25,9 +25,7 @@ def product(trace: ChromeTrace, at: float, **args: int) -> None:
 def checkpointed_loop(steps: int = 4) -> ChromeTrace:
     """Add steps with one product forward, its recomputation in the checkpoint, and two backward."""
     trace = ChromeTrace()
-    for k in range(steps):
-        at = k * 1000.0
-        trace.step(3 + k, at, at + 1000)
+    for at in trace.each_step(steps, 1000.0, first=3):
         product(trace, at + 10)
         trace.host("cpu_op", "autograd::engine::evaluate_function: CheckpointFunctionBackward", at + 200, at + 700)
         trace.host("cpu_op", "CheckpointFunctionBackward", at + 201, at + 699, **{"Sequence number": 7})

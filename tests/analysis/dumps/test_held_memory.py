@@ -100,10 +100,7 @@ def test_fragmentation_at_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("free_mib", [1, 40])
 def test_a_failed_allocation_reports_the_size_that_fits(tmp_path: Path, free_mib: int) -> None:
-    """A failed allocation is reported with the size that would have fitted.
-
-    The cache has gaps of 3 and 6 MiB on the stream. A later segment and another stream's gaps do not help.
-    """
+    # The cache has gaps of 3 and 6 MiB on the stream. A later segment and another stream's gaps do not help.
     failed = event("oom", size=10 * MIB, stack=OWN, device_free=free_mib * MIB)
     events = [
         event("alloc", 3 * MIB, MIB, LINEAR),

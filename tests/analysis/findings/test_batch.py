@@ -84,10 +84,7 @@ def test_work_only_on_parameters_does_not_grow():
 
 
 def test_a_recorded_batch_predicts_the_step_of_another():
-    """A recorded batch gives the step of another batch size.
-
-    A batch of 2 launches for 4.4 ms a step. The same model with 32 takes 8.95 ms by the stopwatch.
-    """
+    # A batch of 2 launches for 4.4 ms a step. The same model with 32 takes 8.95 ms by the stopwatch.
     then = json.loads((RECORDINGS / "gpt_small" / "truth.json").read_text())
     result = result_of("small_batch")
     with library().open(result.lead.recording_id) as recording:

@@ -62,10 +62,7 @@ def test_few_large_copied_tensors_are_a_checkpoint(name: str) -> None:
 
 
 def test_advice_on_width_includes_its_multiples_and_the_heads() -> None:
-    """A model's width changes together with all its multiples and its heads.
-
-    774 = 6 · 129, and 2322 = 3 · 774. Padded alone, 2322 would be 2368, which is not divisible by 3.
-    """
+    # 774 = 6 · 129, and 2322 = 3 · 774. Padded alone, 2322 would be 2368, which is not divisible by 3.
     found = finding("odd_model_width", "misaligned-dimensions")
     assert found is not None
     assert found.action.short == "Make the model's width 768 instead of 774 and pad 50257"
@@ -87,10 +84,7 @@ def test_overlap_hides_at_most_the_parallel_computation() -> None:
 
 
 def test_a_link_far_below_its_bandwidth_is_reported() -> None:
-    """A link far below its bandwidth is named as the clue.
-
-    4 MB in 1500 µs between two GPUs are 2.67 GB/s of the 450 of NVLink 4.
-    """
+    # 4 MB in 1500 µs between two GPUs are 2.67 GB/s of the 450 of NVLink 4.
     slow = finding("communicates_slowly", "exposed-communication")
     assert slow is not None and "2.7 of the 450 GB/s" in slow.fix and "450" in slow.fix and "why the link is slow" in slow.fix
 
@@ -122,10 +116,7 @@ def test_only_a_rank_that_is_late_by_itself_loses_host_time(late: tuple[int, ...
 
 
 def test_changes_that_help_after_the_loader_are_named_now() -> None:
-    """A change that gains only after the loader's fix is reported already.
-
-    The product takes 1 of 29 ms, and 1 of 4 ms after the loader's fix. In bf16 it takes about 0.1 ms.
-    """
+    # The product takes 1 of 29 ms, and 1 of 4 ms after the loader's fix. In bf16 it takes about 0.1 ms.
     findings = result_of("starved_in_fp32").findings
     assert findings[0].rule == "data-loader-starves-gpu"
     later = next(f for f in findings if f.rule == "fp32-products")

@@ -73,9 +73,7 @@ def test_reads_that_stop_a_capture_come_before_the_graph(tmp_path: Path, reads_a
 def test_the_first_of_two_alternatives_names_the_other(tmp_path: Path) -> None:
     # FP32 products take 960 of 1,000 µs. The advice is bf16 or TF32: both findings are adjacent and have the same severity.
     trace = ChromeTrace()
-    for k in range(4):
-        at = 1000 * k
-        trace.step(k + 1, at, at + 1000)
+    for at in trace.each_step(4, 1000):
         trace.op("aten::mm", at + 10, at + 60, [[1024, 1024], [1024, 1024]], FLOAT)
         trace.launch((at + 20, at + 25), (at + 30, at + 990), SGEMM)
     first, second = analysed(tmp_path, trace).findings[:2]
@@ -111,9 +109,7 @@ def test_a_row_combined_with_other_shapes_may_be_a_recurrence(tmp_path: Path) ->
 def test_numbers_that_are_only_read_are_removed_with_the_read(tmp_path: Path) -> None:
     # A step has a kernel of 400 µs, whose loss is read, and then a perplexity, a root and a logarithm of the loss, which are also read. Training uses none of them.
     trace = ChromeTrace()
-    for k in range(4):
-        at = 1000 * k
-        trace.step(k + 1, at, at + 1000)
+    for at in trace.each_step(4, 1000):
         trace.op("aten::add", at + 10, at + 30, [[64, 64], [64, 64]], FLOAT)
         trace.launch((at + 15, at + 20), (at + 25, at + 425), ADDS)
         t = scalar_read(trace, at + 40, 426)
@@ -235,12 +231,10 @@ def test_a_fault_whose_gain_is_surer_comes_before_a_choice_that_includes_it() ->
 
 
 def rule(slug: str, **declared: Any) -> Rule:
-    """Return a rule that measures nothing and has the relations ``declared``."""
     return Rule(slug, lambda _context: (), TRACE_SOURCES, **declared)
 
 
 def costs(slug: str, ms: float, severity: Severity = "warning") -> Finding:
-    """Return a finding that owns ``ms`` of a step."""
     return Finding(slug, severity, f"{slug} costs {ms} ms", act("Change it."), "medium", ceiling_ms_per_step=ms)
 
 

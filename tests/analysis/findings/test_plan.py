@@ -76,10 +76,7 @@ def test_each_fix_is_predicted_after_the_earlier_ones_and_guesses_are_left_out(l
 
 
 def test_the_first_step_of_the_plan_has_the_prediction_of_its_finding(loop):
-    """The first step of the plan is its finding's own prediction, and compiling comes after it.
-
-    Otherwise one change would have two numbers: on its card, and in the plan together with another card's edits.
-    """
+    # Without this, one change would have two numbers: on its card, and in the plan together with another card's edits.
     _, whatif, best = loop
     graph = replace(finding("graph", AsGraph()), explains=Explains(topics=frozenset({"cuda_graph"})))
     compiled = replace(finding("chains", ScaledOps(products(whatif), 0.5, 0.45, 0.55)), explains=Explains(sets=("compile",)))
@@ -137,15 +134,10 @@ def test_without_a_replay_there_is_no_plan_and_a_plan_reads_in_order(loop):
 
 
 def test_no_plan_is_faster_than_its_advised_workers(tmp_path: Path) -> None:
-    """A plan is never faster than the loader workers that it advises.
-
-    A step of 42 ms loads for 40 of them in its own process. Eight workers, a little slower together, need 6.1 ms of
-    each step, however the rest is launched.
-    """
+    # A step of 42 ms loads for 40 of them in its own process. Eight workers, a little slower together, need 6.1 ms of
+    # each step, however the rest is launched.
     trace = ChromeTrace()
-    for k in range(5):
-        at = 42_000.0 * k
-        trace.step(k + 1, at, at + 42_000)
+    for at in trace.each_step(5, 42_000.0):
         trace.host("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", at + 5, at + 40_005)
         for i in range(20):
             start = at + 40_010 + 95 * i

@@ -64,9 +64,7 @@ def waiting_loop(pins: tuple[int, int], loop_pins: bool = False, batch_bytes: in
     A thread (or the loop's own) is in cudaHostAlloc for ``pins`` µs of the wait.
     """
     trace = ChromeTrace()
-    for k in range(STEPS):
-        at = k * STEP_US
-        trace.step(k, at, at + STEP_US)
+    for at in trace.each_step(STEPS, STEP_US, first=0):
         trace.host("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, at + 12_000)
         trace.op("aten::mm", at + 12_010, at + 12_060, [[1024, 1024]] * 2, ["float"] * 2)
         trace.launch((at + 12_020, at + 12_030), (at + 12_040, at + 19_990), "gemm")

@@ -30,9 +30,7 @@ from tests.support.pages import opened, run_of, staircase_of, words_of
 def launching() -> ChromeTrace:
     """Return six steps of 1 ms with ten kernels of 5 µs each, launched 100 µs apart: launch-bound."""
     trace = ChromeTrace()
-    for k in range(6):
-        at = 1000.0 * k
-        trace.step(k, at, at + 1000)
+    for at in trace.each_step(6, 1000.0, first=0):
         for i in range(10):
             t = at + 100 * i
             trace.op("aten::add", t + 5, t + 90, [[64, 64], [64, 64], []], ["c10::BFloat16", "c10::BFloat16", "Scalar"])

@@ -193,11 +193,8 @@ def test_evaluation_before_each_round_is_part_of_the_round() -> None:
 
 
 def test_workers_own_the_time_that_a_full_queue_hid() -> None:
-    """The loader workers limit a step if a full queue hid their time in the profile.
-
-    The run takes 24.2 ms a step, 29.6 as profiled and 16.5 without the profiler. Four workers need 24 ms for a batch,
-    and their queue was full.
-    """
+    # The run takes 24.2 ms a step, 29.6 as profiled and 16.5 without the profiler. Four workers need 24 ms for a batch,
+    # and their queue was full.
     hidden, seen = (StepWork(3.4e6, 600, hidden_loader=hides) for hides in (True, False))
     fed, ahead = Feeding(24.0, 21.3, 27.6, 4), Feeding(18.0, 16.0, 20.0, 8)
     assert chosen((29.6, 29.6), 16.5, work=hidden, user_ms=24.2, fed=fed).represented is False

@@ -41,9 +41,7 @@ def rank_trace(rank: int, world: int, begins: list[float], end: float, clock_us:
         distributedInfo={"backend": "nccl", "rank": rank, "world_size": world},
         baseTimeNanoseconds=BASE_NS + round(clock_us * 1000),
     )
-    for k in range(steps):
-        at = k * STEP_US
-        trace.step(3 + k, at, at + STEP_US)
+    for at in trace.each_step(steps, STEP_US, first=3):
         trace.launch((at + 20, at + 30), (at + 40, at + 340), "void at::native::vectorized_elementwise_kernel<4, Add>(int)")
         for i, begin in enumerate(begins):
             reported = {
@@ -76,11 +74,8 @@ def test_communication_outside_the_steps_has_no_backward_pass(tmp_path: Path) ->
 
 
 def test_two_ranks_by_hand(tmp_path: Path) -> None:
-    """The wait and transfer of two ranks agree with the arithmetic.
-
-    Rank 0's kernel runs from 400 to 800 and rank 1's from 700 to 800. The transfer takes 100 µs, and rank 0 waits 300
-    of its 400.
-    """
+    # Rank 0's kernel runs from 400 to 800 and rank 1's from 700 to 800. The transfer takes 100 µs, and rank 0 waits 300
+    # of its 400.
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)])
     counted = len(result.ranks[0].counted)
     assert split_of(result) == {
@@ -166,10 +161,7 @@ def test_only_possible_waits_are_in_doubt() -> None:
 
 
 def test_finding_describes_the_transfer_of_the_lead_rank(tmp_path: Path) -> None:
-    """The finding gives the transfer time of the lead rank as in the ledger.
-
-    Rank 0 communicates for 400 µs, of which it waits 300. The finding names the lead rank's transfer, 100 µs.
-    """
+    # Rank 0 communicates for 400 µs, of which it waits 300. The finding names the lead rank's transfer, 100 µs.
     result = analysed(tmp_path, [rank_trace(0, 2, [400], 800), rank_trace(1, 2, [700], 800)], analyse)
     assert result.lead is not None
     (found,) = [f for f in result.findings if f.rule == "exposed-communication"]

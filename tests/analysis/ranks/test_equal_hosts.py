@@ -22,7 +22,6 @@ SMALL_MS = 0.05  # The latencies of a step: its end, and the delays before its k
 
 
 def ranks_of(folder: Path, planted: Planted) -> list[RankResult]:
-    """Return the ranks of a job of two, with nine steps."""
     paths = [trace.write(folder / f"{i}.json") for i, trace in enumerate(job(2, 2, planted, steps=9))]
     library = Library(DataFolder(folder / "data").create())
     (run,) = ingest_into_runs(library.folder, [(path, path.name) for path in paths]).runs

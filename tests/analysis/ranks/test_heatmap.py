@@ -55,10 +55,7 @@ def table(ranks: int, steps: int = 2) -> pd.DataFrame:
 
 
 def test_neighbours_share_a_row_that_shows_the_worst() -> None:
-    """If there are more ranks than rows, neighbouring ranks share a row with their largest value.
-
-    Seven ranks are in at most three rows: three, three and one.
-    """
+    # Seven ranks are in at most three rows: three, three and one.
     rows = pooled_heat(table(7), max_rows=3)
     assert list(dict.fromkeys(rows["label"])) == ["rank 0 to 2", "rank 3 to 5", "rank 6"]
     assert rows.loc[rows["step"] == "s0", "own_ms"].tolist() == [2, 5, 6]
@@ -68,11 +65,8 @@ def test_neighbours_share_a_row_that_shows_the_worst() -> None:
 
 @pytest.mark.parametrize(("ranks", "steps", "rows"), [(1_024, 2, 512), (1_024, 20, 114), (60, 100, 60)])
 def test_heatmap_with_many_steps_has_fewer_rows(ranks: int, steps: int, rows: int) -> None:
-    """A heat map with many steps has fewer rows.
-
-    It has at most 512 rows and 2,500 cells, but always up to 64 rows. With 1,024 ranks and 20 steps, nine ranks share
-    each of 114 rows.
-    """
+    # A heat map has at most 512 rows and 2,500 cells, but always up to 64 rows. With 1,024 ranks and 20 steps, nine ranks share
+    # each of 114 rows.
     assert pooled_heat(table(ranks, steps))["label"].nunique() == rows
 
 

@@ -98,10 +98,7 @@ def test_pause_in_every_step_of_one_rank_belongs_to_it(tmp_path: Path) -> None:
 
 
 def test_a_host_that_the_profiler_slows_everywhere_is_not_late(tmp_path: Path) -> None:
-    """If the profiler slows all of a host's work, the host's longer pauses do not make its rank late.
-
-    Rank 1's host takes 1.6 times as long for its launches and for the pause: the pauses differ as the hosts do.
-    """
+    # Rank 1's host takes 1.6 times as long for its launches and for the pause: the pauses differ as the hosts do.
     planted = Planted(host_us={0: 1_000.0, 1: 1_600.0}, launch_us={0: 20.0, 1: 32.0})
     assert communication_of_job(tmp_path, planted, ranks=2, per_host=2, mesh=False).stragglers == ()
 

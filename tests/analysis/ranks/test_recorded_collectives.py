@@ -64,13 +64,10 @@ def test_recorded_collectives_show_the_late_rank_without_a_replay(
 def test_a_pause_at_the_start_of_a_step_is_not_a_wait_at_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
-    """A rank's pause at the start of a step is not another rank's wait at the step's end.
-
-    Rank 1's host pauses 1.6 ms as each step begins. Rank 0's host waits longer at its end, between the same two
-    launches, and no call shows it.
-
-    In the replay rank 0's host takes as long without rank 1's pause, so the recorded collectives give the gain.
-    """
+    # Rank 1's host pauses 1.6 ms as each step begins. Rank 0's host waits longer at its end, between the same two
+    # launches, and no call shows it.
+    #
+    # In the replay rank 0's host takes as long without rank 1's pause, so the recorded collectives give the gain.
     if not replayed:
         monkeypatch.setattr(estimate, "MAX_REPLAY_ERROR", -1.0)
     traces = job(2, 2, Planted(host_us={1: 1_600.0}))
@@ -101,11 +98,8 @@ def test_idle_gpu_waits_for_its_host_even_with_queued_work(
 
 
 def test_rank_that_is_never_late_is_not_blamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank that is never late is not named as the straggler.
-
-    Both hosts pause 1 ms a step. Rank 0's host waits for rank 1's loader before that, between the same launches, and no
-    call shows it.
-    """
+    # Both hosts pause 1 ms a step. Rank 0's host waits for rank 1's loader before that, between the same launches, and no
+    # call shows it.
     monkeypatch.setattr(estimate, "MAX_REPLAY_ERROR", -1.0)
     traces = job(2, 2, Planted(loader_us={1: 1_600.0}, host_us={0: 1_000.0, 1: 1_000.0}))
     traces[0].events = [event for event in traces[0].events if event["name"] != "cudaDeviceSynchronize"]

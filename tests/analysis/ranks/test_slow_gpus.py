@@ -44,11 +44,8 @@ def test_kernels_of_only_one_rank_are_removable_work(tmp_path: Path, ranks: int)
 
 @pytest.mark.slow
 def test_each_of_many_ranks_takes_its_share_of_common_work(tmp_path: Path) -> None:
-    """Shared work among many ranks is divided equally in the prediction.
-
-    Of eight ranks, rank 1 computes 0.4 ms longer than the others, with other shapes. Divided equally, each rank has
-    0.05 ms more.
-    """
+    # Of eight ranks, rank 1 computes 0.4 ms longer than the others, with other shapes. Divided equally, each rank has
+    # 0.05 ms more.
     traces = job(8, 8, Planted(slow_gpu={1: 1.4}))
     for event in traces[1].events:
         if event.get("args", {}).get("grid") == [99, 1, 1]:
@@ -70,10 +67,7 @@ def test_kernel_work_hidden_by_replayed_hosts_is_an_upper_bound(tmp_path: Path) 
 
 
 def test_a_measured_step_gives_the_speed_of_the_hosts(tmp_path: Path) -> None:
-    """A measured step shows how fast the hosts are.
-
-    At 65 % of the replayed hosts' time, rank 1 is the late one, by 0.12 ms and more.
-    """
+    # At 65 % of the replayed hosts' time, rank 1 is the late one, by 0.12 ms and more.
     traces = [trace.write(tmp_path / f"{i}.json") for i, trace in enumerate(job(2, 2, HIDDEN))]
     data = DataFolder(tmp_path / "data").create()
     (run,) = ingest_into_runs(data, [(path, path.name) for path in traces]).runs

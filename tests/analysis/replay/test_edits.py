@@ -47,9 +47,7 @@ def test_a_removed_launch_removes_its_gap_and_its_kernel() -> None:
 
 def test_long_python_before_a_removed_launch_can_stay() -> None:
     trace = TinyTrace()
-    for k in range(3):
-        t = 700.0 * k
-        trace.step(t, t + 700)
+    for t in trace.each_step(3, 700.0):
         trace.launch((t + 55, t + 60), (t + 62, t + 72))
         trace.launch((t + 695, t + 700), (t + 702, t + 712))  # This kernel is launched after 635 µs of Python.
     problem = problem_of(trace)
@@ -60,9 +58,7 @@ def test_long_python_before_a_removed_launch_can_stay() -> None:
 
 def test_a_graph_is_launched_after_each_wait() -> None:
     trace = TinyTrace()
-    for k in range(3):
-        t = 120.0 * k
-        trace.step(t, t + 120)
+    for t in trace.each_step(3, 120.0):
         trace.launch((t + 20, t + 25), (t + 27, t + 37))
         trace.call("cudaDeviceSynchronize", t + 30, t + 40)  # The call returns 3 µs after the kernel ends.
         trace.launch((t + 80, t + 85), (t + 87, t + 97))
@@ -116,9 +112,7 @@ def test_graph_contains_no_python_between_graphs() -> None:
 
 def test_a_removed_kernel_removes_only_its_own_launch() -> None:
     trace = TinyTrace()
-    for step in range(3):
-        t = 1000.0 * step
-        trace.step(t, t + 1000)
+    for t in trace.each_step(3, 1000.0):
         trace.launch((t + 5, t + 10), (t + 12, t + 20))
         # 920 µs of Python, in which an environment makes a step, then an operator of 30 µs
         trace.op("aten::add", t + 930, t + 960)
@@ -146,9 +140,7 @@ def decoding() -> ReplayProblem:
     to return.
     """
     trace = TinyTrace()
-    for k in range(3):
-        t = 140.0 * k
-        trace.step(t, t + 140)
+    for t in trace.each_step(3, 140.0):
         trace.launch((t + 10, t + 15), (t + 17, t + 37))
         trace.launch((t + 20, t + 25), (t + 42, t + 45))
         trace.launch((t + 60, t + 65), (t + 67, t + 70))
@@ -252,9 +244,7 @@ def test_the_first_step_and_its_first_call_are_changed_like_the_others() -> None
 
 def test_removed_kernel_takes_some_host_time_with_it() -> None:
     trace = TinyTrace()
-    for step in range(3):
-        t = 1000.0 * step
-        trace.step(t, t + 1000)
+    for t in trace.each_step(3, 1000.0):
         trace.launch((t + 5, t + 10), (t + 12, t + 20))
         trace.op("aten::view", t + 900, t + 930)  # This call begins after 890 µs of Python.
         trace.op("aten::add", t + 930, t + 960)
@@ -265,9 +255,7 @@ def test_removed_kernel_takes_some_host_time_with_it() -> None:
 
 def test_a_removed_cause_removes_only_its_own_waits() -> None:
     trace = TinyTrace()
-    for k in range(3):
-        t = 150.0 * k
-        trace.step(t, t + 150)
+    for t in trace.each_step(3, 150.0):
         trace.launch((t + 0, t + 5), (t + 7, t + 67))
         trace.call("cudaFree", t + 10, t + 70)  # This call waits for the kernel and returns 3 µs after its end.
         trace.launch((t + 75, t + 80), (t + 82, t + 112))
@@ -283,9 +271,7 @@ def test_a_removed_cause_removes_only_its_own_waits() -> None:
 
 def test_a_waiting_copy_cuts_the_graph_in_every_step() -> None:
     trace = TinyTrace()
-    for k in range(3):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(3, 100.0):
         trace.launch((t + 10, t + 15), (t + 17, t + 20))
         trace.copy((t + 25, t + 45), (t + 27, t + 42), "Memcpy HtoD (Pageable -> Device)")
         trace.launch((t + 50, t + 55), (t + 57, t + 60))

@@ -47,8 +47,6 @@ class Op:
 
 
 def machine(nodes: list[Node], ops: list[Op], *, streams=((0, 7),), steps=(0,), new_cycle=None, depth=1021) -> ReplayProblem:
-    """Return the problem of ``nodes`` in a row and ``ops``."""
-
     def column(rows: list[Node] | list[Op], name: str) -> np.ndarray:
         return np.array([getattr(row, name) for row in rows], np.int64)
 

@@ -100,9 +100,7 @@ def test_work_launched_before_the_capture_blocks_its_stream() -> None:
 
 def test_an_operation_without_launch_that_opens_its_stream_stays_in_place() -> None:
     trace = TinyTrace()
-    for k in range(2):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(2, 100.0):
         trace.launch((t, t + 5), (t + 7, t + 20))
         trace.kernel(t + 30, t + 40, stream=20)  # The operation's launch was lost, and nothing runs before it on its stream.
         trace.launch((t + 50, t + 55), (t + 57, t + 60), stream=20)
@@ -148,9 +146,7 @@ def test_a_queue_with_other_work_blocks_earlier() -> None:
 
 def test_graph_launch_is_one_call_with_many_operations() -> None:
     trace = TinyTrace()
-    for k in range(2):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(2, 100.0):
         graph = trace.call("cudaGraphLaunch", t, t + 20)
         for j in range(4):
             trace.kernel(t + 25 + 11 * j, t + 35 + 11 * j, graph)

@@ -34,9 +34,7 @@ def test_a_step_launched_earlier_is_not_shorter_than_its_gpu_work(edit: Edit) ->
     # A step of 100 µs has a kernel of 20 µs on each of two streams. The recording shows no wait between them,
     # so both would run at once if they were launched together. The GPU works 40 µs per step.
     trace = TinyTrace()
-    for k in range(3):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(3, 100.0):
         trace.op("aten::slow", t + 1, t + 45)
         trace.op("aten::slow", t + 50, t + 99)
         trace.launch((t + 5, t + 10), (t + 20, t + 40), stream=7)

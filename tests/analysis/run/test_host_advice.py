@@ -61,10 +61,7 @@ def test_waits_outside_the_profiled_steps_come_from_the_marks(tmp_path: Path) ->
 
 
 def test_checkpoints_between_the_steps_are_named(tmp_path: Path) -> None:
-    """Checkpoints between the steps of a run without GPU work are named, with their time per step.
-
-    Every tenth of the 400 steps saves for 20 ms more than the other steps, which take 10 ms.
-    """
+    # Every tenth of the 400 steps saves for 20 ms more than the other steps, which take 10 ms.
     marks, end_ns = MarkWriter(tmp_path / "marks.jsonl", wall_ns=lambda: 10**18, monotonic_ns=lambda: 0), 0
     for step in range(400):
         saves = step % 10 == 5
@@ -83,11 +80,8 @@ def test_checkpoints_between_the_steps_are_named(tmp_path: Path) -> None:
 
 
 def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
-    """Advice against loading in the training process includes a number of workers.
-
-    A batch takes 16 × 1 ms of each 20 ms. Workers leave 4 ms, and 16 × 0.1 ms of computing on 4 cores: 4.4 ms. That
-    needs 3,636 samples/s, and 4 workers deliver 4,000.
-    """
+    # A batch takes 16 × 1 ms of each 20 ms. Workers leave 4 ms, and 16 × 0.1 ms of computing on 4 cores: 4.4 ms. That
+    # needs 3,636 samples/s, and 4 workers deliver 4,000.
     data = DataFolder(tmp_path / "data").create()
     result = analysed(data, marked(tmp_path / "marks.jsonl", 20.0), **WAITS, loader_workers=0)
     assert host_parts(result) == pytest.approx({"host_loading": 16.0, "host_rest": 4.0})
@@ -106,11 +100,8 @@ def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
 
 
 def test_workers_that_may_cost_the_gain_are_advised_without_a_prediction(tmp_path: Path) -> None:
-    """Workers whose cores may take away the gain are advised without a prediction.
-
-    A step of 34 ms takes 18 without loading, and 18.4 with the worker's computing. It takes up to twice that, 36.8, if
-    the worker uses a core of the training.
-    """
+    # A step of 34 ms takes 18 without loading, and 18.4 with the worker's computing. It takes up to twice that, 36.8, if
+    # the worker uses a core of the training.
     data = DataFolder(tmp_path / "data").create()
     finding = analysed(data, marked(tmp_path / "marks.jsonl", 34.0), **WAITS, loader_workers=0).findings[0]
     assert finding.predicted_step_ms is None and "take cores from the training" in finding.prediction_note
@@ -118,10 +109,7 @@ def test_workers_that_may_cost_the_gain_are_advised_without_a_prediction(tmp_pat
 
 
 def test_limiting_workers_and_sufficient_ones_are_named(tmp_path: Path) -> None:
-    """Workers that limit the step are named, and so are those that are fast enough.
-
-    Two workers load 2,000 samples/s. A step of 8 ms needs exactly 2,000 samples/s, and a step of 20 ms needs 800.
-    """
+    # Two workers load 2,000 samples/s. A step of 8 ms needs exactly 2,000 samples/s, and a step of 20 ms needs 800.
     data = DataFolder(tmp_path / "data").create()
     limited = analysed(data, marked(tmp_path / "a" / "marks.jsonl", 8.0), **WAITS, loader_workers=2)
     assert (
@@ -160,9 +148,7 @@ def test_no_advice_for_more_workers_than_cores(tmp_path: Path) -> None:
     Further workers would wait for a core too.
     """
     trace = ChromeTrace()
-    for k in range(6):
-        at = 20_000 * k
-        trace.step(k, at, at + 20_000)
+    for at in trace.each_step(6, 20_000, first=0):
         trace.host("user_annotation", LOADER.replace("_SingleProcess", "_MultiProcessing"), at, at + 12_000)
         trace.op("aten::mm", at + 12_100, at + 19_900)
     computing = {**WAITS, "loader_sample_cpu_ms": 1.0}
@@ -179,9 +165,7 @@ def test_no_advice_for_more_workers_than_cores(tmp_path: Path) -> None:
 def test_no_advice_for_more_workers_on_a_full_cpu(tmp_path: Path) -> None:
     """In 300 of 1000 µs, the loop waits for 5 workers; in 600 µs it runs operators. There are 2 cores."""
     trace = ChromeTrace()
-    for k in range(5):
-        at = 1000 * k
-        trace.step(k, at, at + 1000)
+    for at in trace.each_step(5, 1000, first=0):
         trace.host("user_annotation", LOADER.replace("Single", "Multi").replace("Process", "Processing", 1), at, at + 300)
         trace.op("aten::mm", at + 350, at + 950)
     facts = WAITS | {"loader_workers": 5, "loader_cores": 2}

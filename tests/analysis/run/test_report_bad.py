@@ -30,8 +30,6 @@ BESIDE_THE_EVENTS = {"odd ranks", "odd properties", "deep metadata behind", "rel
 
 
 class Answer:
-    """The result of ``sawtooth report FILE --format json``."""
-
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
 
@@ -77,7 +75,6 @@ def report(ask, tmp_path):
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    """Return the numbers of the intact trace."""
     return {}
 
 

@@ -74,9 +74,7 @@ def test_a_convolution_is_named_by_the_operator_with_its_flops(tmp_path, library
     trace = ChromeTrace()
     dims, types = [[8, 16, 4, 4], [16, 16, 1, 1], [], [], [], [], [], [], []], ["float", "float", *[""] * 7]
     concrete = ["", "", "", "[1, 1]", "[0, 0]", "[1, 1]", "False", "[0, 0]", "1"]
-    for k in range(4):
-        at = k * 1000.0
-        trace.step(3 + k, at, at + 1000)
+    for at in trace.each_step(4, 1000.0, first=3):
         trace.op("aten::convolution", at + 10, at + 100, dims, types, **{"Concrete Inputs": concrete})
         trace.op("aten::cudnn_convolution", at + 20, at + 90, dims[:2], types[:2])
         trace.launch(

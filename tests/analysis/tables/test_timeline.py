@@ -114,9 +114,7 @@ def test_lanes_show_the_owner_of_the_ledger(tmp_path: Path) -> None:
     # operator. No operations overlap.
     trace = ChromeTrace()
     matrices = [[64, 64], [64, 64]]
-    for k in range(3):
-        at = 1000 * k
-        trace.step(k + 1, at, at + 1000)
+    for at in trace.each_step(3, 1000):
         trace.launch((at + 2, at + 5), (at + 20, at + 120), "__amd_rocclr_copyBufferAligned")
         trace.launch((at + 6, at + 9), (at + 120, at + 170), "__amd_rocclr_fillBufferAligned")
         trace.op("aten::mm", at + 10, at + 20, matrices, ["c10::BFloat16"] * 2)

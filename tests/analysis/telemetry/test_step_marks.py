@@ -115,10 +115,7 @@ def test_slower_steps_after_a_cpu_only_profile_count() -> None:
 
 
 def test_busy_host_is_not_a_wait_for_the_gpu() -> None:
-    """Long steps on a busy host are not waits for the GPU.
-
-    Other load on the host makes the steps in the middle long. Without a GPU, the quick steps around them count too.
-    """
+    # Other load on the host makes the steps in the middle long. Without a GPU, the quick steps around them count too.
     gaps = [*[5.0] * 200, *[5.0, 5.0, 40.0] * 100, *[5.0] * 200]
     evidence = by_marks(marks(*gaps), cpu_only=True)
     assert evidence is not None and evidence.ms == pytest.approx(10.0)

@@ -74,11 +74,8 @@ def test_sawtooth_period_of_a_starved_run_is_its_step(starved: RunResult) -> Non
 
 
 def test_power_from_a_counter_that_is_reset() -> None:
-    """Mean power follows from an energy counter that is reset.
-
-    The power is 400 W, and the driver is loaded again after 30 s. Samples of the power would miss the time between
-    them.
-    """
+    # The power is 400 W, and the driver is loaded again after 30 s. Samples of the power would miss the time between
+    # them.
     times = START_NS + np.arange(0, 61, 5, dtype=np.int64) * 10**9
     counter = np.where(np.arange(13) < 6, 5e8, 0.0) + 400.0 * np.arange(0, 61, 5)
     part = SteadyPart(START_NS - 1, int(times[-1]))

@@ -163,10 +163,7 @@ def test_three_runs_per_side_are_averaged_and_named():
 
 @pytest.mark.slow
 def test_several_runs_of_the_second_side_come_after_the_option_to(tmp_path):
-    """Repeated runs of the second side follow --to.
-
-    Three runs a side take 1.0 ± 0.02 and 0.8 ± 0.02 ms. Each run counts once.
-    """
+    # Three runs a side take 1.0 ± 0.02 and 0.8 ± 0.02 ms. Each run counts once.
     files = {}
     for side_name, step_us in (("a", 1000), ("b", 800)):
         for i, off in enumerate((-20, 0, 20)):

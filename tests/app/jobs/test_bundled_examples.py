@@ -85,10 +85,7 @@ def test_the_first_pair_is_the_slow_run_and_its_fix(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("own_first", [True, False])
 def test_ingesting_an_example_makes_an_own_run(tmp_path: Path, own_first: bool) -> None:
-    """An example becomes the user's own run when the user uploads its trace.
-
-    The same trace is one run. Own runs hide the examples, so the run would disappear if it still counted as an example.
-    """
+    # The same trace is one run. Own runs hide the examples, so the run would disappear if it still counted as an example.
     trace = matmul_loop().write(tmp_path / "trace.json")
     data = DataFolder(tmp_path / "data").create()
     files = [JobFile(str(trace), trace.name, trace.stat().st_size)]

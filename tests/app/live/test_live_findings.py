@@ -83,10 +83,7 @@ def test_a_finding_stays_while_the_reason_comes_and_goes(tmp_path: Path) -> None
 
 
 def test_slow_changes_refer_to_the_complete_session(tmp_path: Path) -> None:
-    """Slow changes are those of the whole session.
-
-    Utilization falls from 95 to 45 % within 40 minutes, of which five are stored as sampled.
-    """
+    # Utilization falls from 95 to 45 % within 40 minutes, of which five are stored as sampled.
     fed = Fed(tmp_path / "s", 2, 0.5)
     for part in range(40):
         falling = HEALTHY | {"util_pct": 95.0 - 50.0 * part / 39}

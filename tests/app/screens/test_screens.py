@@ -159,10 +159,7 @@ def test_screens_of_the_gpu_are_dimmed_for_a_run_without_gpu_work(
 
 
 def test_facts_from_the_recorder_are_not_requested_again(app_data: DataFolder, tmp_path: Path) -> None:
-    """The page does not ask for facts that the recorder already reported.
-
-    `sawtooth run` records a GPU if there is one, and knows why there is no profile.
-    """
+    # `sawtooth run` records a GPU if there is one, and knows why there is no profile.
     trace = ChromeTrace()
     trace.step(1, 0, 100)
     trace.op("aten::mm", 10, 50)
@@ -186,10 +183,7 @@ def test_facts_from_the_recorder_are_not_requested_again(app_data: DataFolder, t
 
 
 def test_the_verdict_of_a_failed_training_reports_the_failure(app_data: DataFolder) -> None:
-    """The Verdict of a training that failed says so beside its answer.
-
-    The profile of its first steps looks like that of any other run.
-    """
+    # The profile of a failed training looks like that of any other run.
     run = run_of(app_data, RECORDINGS / "gpt_small" / "trace.json.gz")
     failed = "The command ended with exit code 137 after 262 steps."
     _noted(app_data, run, f"Recorded by `sawtooth run train.py`.\n{failed}")

@@ -81,10 +81,7 @@ def test_an_invitation_opens_the_address_requested_before(data) -> None:
 
 @pytest.mark.parametrize("wanted", ["//evil.test/", "https://evil.test/", "/\\evil.test", "%0d%0aset-cookie: x=y", "%ff%00"])
 def test_a_remembered_address_never_leaves_the_server(data, wanted) -> None:
-    """A remembered address never leads to another host.
-
-    A server on another port of this host can set a cookie of the same name.
-    """
+    # A server on another port of this host can set a cookie of the same name.
     client = client_of(data)
     fields = {"launch": stored_sessions.sessions_of(data).link(), "next": "/"}
     answer = client.post("/login", data=fields, headers={"cookie": f"{login.REQUESTED_COOKIE}={wanted}"})

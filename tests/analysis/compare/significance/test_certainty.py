@@ -154,11 +154,8 @@ def test_profiled_steps_decide_if_they_differ_greatly():
     ("low_ms", "high_ms", "sure"), [(360.0, 376.0, "high"), (260.0, 400.0, "medium"), (135.0, 444.0, "low")]
 )
 def test_a_change_of_unknown_size_does_not_have_high_confidence(low_ms, high_ms, sure):
-    """A change whose size is unknown is not called sure.
-
-    One step takes 368 ms, with an interval of 135 to 444, the other 34.6 ms: 2.6 to 14 × as fast (the stopwatches gave
-    6.8).
-    """
+    # One step takes 368 ms, with an interval of 135 to 444, the other 34.6 ms: 2.6 to 14 × as fast (the stopwatches gave
+    # 6.8).
     a = MeasuredSteps((), 368.0, "estimate", ("a",), low_ms=low_ms, high_ms=high_ms)
     b = MeasuredSteps((), 34.6, "telemetry", ("b",), low_ms=33.6, high_ms=35.6)
     for found, word in ((verdict([a], [b]), "faster"), (verdict([b], [a]), "slower")):

@@ -94,11 +94,8 @@ def test_a_contradiction_is_named():
 
 
 def test_two_marked_runs_have_a_verdict_despite_host_variation():
-    """Two runs with step marks give a clear verdict even if the host varies.
-
-    There are 889 and 1,489 marked steps. The interval gives the size of the change; the host's variation limits only
-    the statement about its cause.
-    """
+    # There are 889 and 1,489 marked steps. The interval gives the size of the change; the host's variation limits only
+    # the statement about its cause.
     a = [replace(run, host_bound=True, on_host=True) for run in side(186, 181, 191, source="marks", steps=0)]
     b = [replace(run, host_bound=True, on_host=True) for run in side(100, 98, 102, source="marks", steps=0)]
     found = verdict(a, b)

@@ -22,9 +22,7 @@ def training_loop(steps: int = 3) -> TinyTrace:
     Each phase has one kernel of 40 µs.
     """
     trace = TinyTrace()
-    for k in range(steps):
-        t = 1000.0 * k
-        trace.step(t, t + 1000)
+    for t in trace.each_step(steps, 1000.0):
         trace.op("my forward", t + 0, t + 100, annotation=True)
         trace.op("aten::mm", t + 50, t + 90)
         trace.launch((t + 60, t + 65), (t + 67, t + 107))

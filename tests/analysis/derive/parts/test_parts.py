@@ -106,10 +106,7 @@ def test_parts_give_the_same_result_as_the_complete_recording(
 def test_only_attributed_waits_change_at_the_border_of_parts(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a border between parts only the causes of lost time change, not its sums.
-
-    A wait explains lost time after it, and a part does not know how much of an earlier wait is left over.
-    """
+    # A wait explains lost time after it, and a part does not know how much of an earlier wait is left over.
     con, parts = both_ways(trace_of(name), tmp_path, monkeypatch)
     assert len(parts) >= 3
     assert {table: differing(con, f"SELECT * FROM {{}}.{table}") for table in EXACT} == {table: [] for table in EXACT}

@@ -29,9 +29,7 @@ def step_idle_us(
 
 def with_calls(folder: Path, queries: Sequence[tuple[str, float, float]], *, operator: str = "", thread: int = 1) -> RunResult:
     trace = ChromeTrace()
-    for k in range(6):
-        at = 1000 * k
-        trace.step(k + 1, at, at + 1000)
+    for at in trace.each_step(6, 1000):
         for i in range(10):
             start = at + 5 + 10 * i
             trace.op("aten::add", start, start + 9, [[64, 64], [64, 64]], FLOAT)

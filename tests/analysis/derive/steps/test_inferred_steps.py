@@ -68,7 +68,6 @@ def test_layers_are_known_by_their_backward_work(passes: int, periods: range, la
 
 
 def begins_at(names: list[str]) -> list[int] | None:
-    """Return the index of the operator that begins each period."""
     periods = find_periods(host_does(names))
     return None if periods is None else (periods[0] // 10).tolist()
 

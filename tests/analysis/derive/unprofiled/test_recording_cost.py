@@ -80,9 +80,7 @@ def test_the_cost_of_each_event_is_subtracted_from_its_gap() -> None:
 
 def test_profiler_cost_of_calls_without_launches_is_removed() -> None:
     trace = TinyTrace()
-    for k in range(3):
-        begin = 100.0 * k
-        trace.step(begin, begin + 100)
+    for begin in trace.each_step(3, 100.0):
         trace.call("cudaEventRecord", begin + 20, begin + 21)
         trace.launch((begin + 90, begin + 95), (begin + 97, begin + 98))
     problem = problem_of(trace)
@@ -98,9 +96,7 @@ def test_host_time_never_becomes_zero() -> None:
 
 def test_waiting_for_the_loader_is_not_shortened_and_the_profilers_own_work_is_dropped() -> None:
     trace = TinyTrace()
-    for k in range(3):
-        t = 200.0 * k
-        trace.step(t, t + 200)
+    for t in trace.each_step(3, 200.0):
         trace.op("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", t, t + 100, annotation=True)
         trace.overhead("Buffer Flush", t + 120, t + 160)
         trace.launch((t + 190, t + 195), (t + 197, t + 199))

@@ -25,9 +25,7 @@ from tests.support.tiny_trace import TinyTrace
 def steps_of_one_launch(count: int) -> TinyTrace:
     """Return ``count`` steps of one launch, its kernel and a wait for it."""
     trace = TinyTrace()
-    for k in range(count):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(count, 100.0):
         trace.launch((t + 10, t + 15), (t + 20, t + 60))
         trace.call("cudaDeviceSynchronize", t + 15, t + 62)
     return trace
@@ -79,9 +77,7 @@ def test_a_device_bound_run_stays_as_it_is() -> None:
 
 def test_cost_of_syncs_is_the_gain_without_them() -> None:
     trace = TinyTrace()
-    for k in range(4):
-        t = 100.0 * k
-        trace.step(t, t + 100)
+    for t in trace.each_step(4, 100.0):
         trace.launch((t, t + 2.5), (t + 5, t + 65))
         trace.call("cudaStreamSynchronize", t + 8, t + 68)
     events, facts = trace.events(), trace.facts()

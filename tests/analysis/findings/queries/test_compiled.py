@@ -164,9 +164,7 @@ def test_times_of_breaks_and_between_backward_pieces_sum_to_the_total(run):
 @pytest.mark.parametrize("lookups", [1, 4])
 def test_calls_without_cached_code_run_uncompiled(tmp_path, lookups):
     trace = ChromeTrace(made_for=f"{lookups} lookups")
-    for k in range(4):
-        at = 1000 * k
-        trace.step(k + 1, at, at + 1000)
+    for at in trace.each_step(4, 1000):
         for place in range(lookups):
             trace.op("TorchDynamo Cache Lookup", at + 10 + 100 * place, at + 20 + 100 * place)
         trace.op("Torch-Compiled Region: 0/0", at + 30, at + 90)

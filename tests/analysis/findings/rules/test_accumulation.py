@@ -15,7 +15,6 @@ LAUNCHES = (
 
 
 def saved_share(name: str) -> float:
-    """Return the share of the step that the finding saves."""
     found, lead = finding(name, RULE.slug), result_of(name).lead
     assert found is not None and lead is not None and lead.best.ms
     return found.gain_ms / lead.best.ms

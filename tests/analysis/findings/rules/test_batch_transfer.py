@@ -23,9 +23,7 @@ def loop(memory: str, copy_us: int, *, after_kernel: bool = False) -> ChromeTrac
     With ``after_kernel``, a kernel is launched before the copy.
     """
     trace = ChromeTrace()
-    for k in range(STEPS):
-        at = k * STEP_US
-        trace.step(k, at, at + STEP_US)
+    for at in trace.each_step(STEPS, STEP_US, first=0):
         trace.host("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", at, at + 300)
         if after_kernel:
             trace.op("aten::mm", at + 310, at + 350, [[64, 64]] * 2, ["float"] * 2)
@@ -59,10 +57,7 @@ def loop(memory: str, copy_us: int, *, after_kernel: bool = False) -> ChromeTrac
 def test_a_slow_copy_before_the_first_kernel_is_the_batch_transfer(
     tmp_path: Path, rule: str, memory: str, copy_us: int, after_kernel: bool
 ) -> None:
-    """A slow copy between the loader and the step's first kernel is the copy of the batch.
-
-    A copy after the step's first kernel may be of anything.
-    """
+    # A copy after the step's first kernel may be of anything.
     findings = {
         finding.rule: finding for finding in analysed(tmp_path, loop(memory, copy_us, after_kernel=after_kernel)).findings
     }

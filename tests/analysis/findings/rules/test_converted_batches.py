@@ -22,9 +22,7 @@ def converting_loop(kind: str, masked: bool = False) -> ChromeTrace:
     is of floats, and ``kind`` is the type of a mask of the same size.
     """
     trace = ChromeTrace(made_for=f"{kind} {masked}")
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         if masked:
             trace.op("aten::mul", at + 20, at + 20 + CONVERT_US, [BATCH, BATCH], ["float", kind])
         else:

@@ -17,9 +17,7 @@ HALF = ["c10::BFloat16", "c10::BFloat16"]
 def _converting(image: list[int], norm: str, kernel: str) -> ChromeTrace:
     """Add steps of 1,000 µs: 300 of conversion, 400 of a convolution and 200 of a norm."""
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         trace.op("aten::convolution", at + 10, at + 40, [image, [image[1], image[1], *[3] * (len(image) - 2)]], HALF)
         trace.launch((at + 12, at + 15), (at + 20, at + 320), "void cudnn::ops::nchwToNhwcKernel<__half, __half, float>(int)")
         trace.launch(
@@ -63,11 +61,8 @@ def test_volumes_have_their_own_layout_and_a_less_certain_gain(tmp_path: Path) -
 
 
 def test_a_layout_that_may_gain_nothing_is_not_critical() -> None:
-    """A change of memory layout that may bring no gain is not critical.
-
-    Three output channels do not fill a tile. In NHWC cuDNN used another kernel for their gradient, which took ten times
-    as long and cancelled the gain.
-    """
+    # Three output channels do not fill a tile. In NHWC cuDNN used another kernel for their gradient, which took ten times
+    # as long and cancelled the gain.
     layout = finding("sharper_first", "layout-conversions")
     assert layout is not None and layout.severity == "warning"
     assert layout.predicted_low_ms is not None and layout.predicted_high_ms is not None
@@ -86,9 +81,7 @@ def test_channels_last_is_not_advised_for_conv1d() -> None:
 def test_a_convolution_with_many_kernels_is_searching_only_if_it_waits(tmp_path: Path, waits: bool) -> None:
     # A 5x5 convolution over 64 channels by Fourier transforms launches three kernels for each of nine parts of the batch, in every step.
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         kernels(trace, at + 10, 20)
         trace.op(
             "aten::convolution_backward",

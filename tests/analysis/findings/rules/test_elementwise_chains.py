@@ -16,9 +16,7 @@ STEP_US = 1000
 def test_gates_and_scans_are_not_activations(tmp_path: Path, second: list[int], named: bool) -> None:
     # h = tanh(a * h + b) has no number in it; x / (1 + exp(-1.702 * x)) has.
     trace = ChromeTrace(made_for=f"gate {second}")
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         for place, name in enumerate(("aten::fill_", "aten::mul", "aten::add", "aten::tanh")):
             start = at + 20 + 40 * place
             trace.op(name, start, start + 30, [[512, 8192], [] if name == "aten::fill_" else second], FLOAT)
@@ -29,9 +27,7 @@ def test_gates_and_scans_are_not_activations(tmp_path: Path, second: list[int], 
 @pytest.mark.parametrize(("last", "named"), [("aten::sum", False), ("aten::mul", True)])
 def test_a_hand_written_softmax_is_not_an_activation(tmp_path: Path, last: str, named: bool) -> None:
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         for place, name in enumerate(("aten::sub", "aten::exp", last, "aten::add")):
             start = at + 20 + 40 * place
             trace.op(name, start, start + 30, [[512, 8192], [] if name == "aten::mul" else [512, 8192]], FLOAT)
@@ -49,9 +45,7 @@ def test_a_hand_written_log_softmax_over_a_vocabulary_is_a_loss_head(tmp_path: P
     loss += [("aten::gather", [logits, [], row])] if picks else []
     loss += [("aten::neg", [logits]), ("aten::sub", [logits, row]), ("aten::exp", [logits]), ("aten::mul", [row, logits])]
     trace = ChromeTrace()
-    for k in range(4):
-        at = 10_000 * k
-        trace.step(k + 1, at, at + 10_000)
+    for at in trace.each_step(4, 10_000):
         for place, (name, shapes) in enumerate(loss):
             start, began = at + 20 + 40 * place, at + 500 + 1000 * place
             trace.op(name, start, start + 30, shapes, ["float"] * len(shapes))
@@ -108,9 +102,7 @@ def test_a_mean_and_a_square_root_are_a_norm_and_an_update_is_not(tmp_path: Path
     x, row = [8192, 768], [8192, 1]
     parts = [("aten::mean", x), ("aten::sub", x), ("aten::pow", x), ("aten::mean", x), ("aten::sqrt", row), ("aten::div", x)]
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         for place, (name, dims) in enumerate(parts if norm else [part for part in parts if part[0] != "aten::mean"]):
             start = at + 20 + 40 * place
             trace.op(name, start, start + 30, [dims, []], FLOAT)
@@ -122,9 +114,7 @@ def test_a_mean_and_a_square_root_are_a_norm_and_an_update_is_not(tmp_path: Path
 def test_copies_of_a_list_of_four_tensors_are_no_attention(tmp_path: Path) -> None:
     tensors = [[768, 768], [768], [3072, 768], [3072]]
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         trace.op("aten::_foreach_copy_", at + 20, at + 60, [tensors, tensors], ["TensorList", "TensorList"])
         copy = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>(int)"
         trace.launch((at + 25, at + 30), (at + 200, at + 900), copy)
@@ -135,9 +125,7 @@ def test_copies_of_a_list_of_four_tensors_are_no_attention(tmp_path: Path) -> No
 def test_the_compiler_does_not_fuse_kernels_of_complex_numbers(tmp_path: Path, kind: str, fused: bool) -> None:
     """Inductor generates no code for complex operators: it calls the same kernels as without compilation."""
     trace = ChromeTrace(made_for=kind)
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         for place, name in enumerate(("aten::mul", "aten::add", "aten::mul", "aten::copy_")):
             start = at + 20 + 40 * place
             trace.op(name, start, start + 30, [[512, 8192], [512, 8192]], [kind, kind])

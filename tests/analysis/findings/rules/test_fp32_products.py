@@ -31,9 +31,7 @@ def test_advice_covers_only_the_products_that_it_reaches(
     tmp_path: Path, around: str, kernel: str, strides: list[list[int]] | None, found: set[str]
 ) -> None:
     trace, more = ChromeTrace(), {"Input Strides": strides} if strides else {}
-    for k in range(4):
-        at = 1000 * k
-        trace.step(k + 1, at, at + 1000)
+    for at in trace.each_step(4, 1000):
         trace.host("user_annotation" if around.startswith("Optimizer") else "cpu_op", around, at + 5, at + 70)
         trace.op("aten::mm", at + 10, at + 60, [[1024, 1024], [1024, 1024]], ["float", "float"], **more)
         trace.launch((at + 20, at + 25), (at + 30, at + 990), kernel)
@@ -44,9 +42,7 @@ def test_advice_covers_only_the_products_that_it_reaches(
 
 def test_tf32_covers_products_inside_cudnns_recurrent_layers(tmp_path: Path) -> None:
     trace = ChromeTrace()
-    for k in range(4):
-        at = 1000 * k
-        trace.step(k + 1, at, at + 1000)
+    for at in trace.each_step(4, 1000):
         trace.op("aten::_cudnn_rnn", at + 10, at + 60, [[256, 48, 96]], ["float"])
         trace.launch((at + 20, at + 25), (at + 30, at + 990), PLAIN)
     (found,) = [finding for finding in analysed(tmp_path, trace).findings if finding.rule == "tf32-off"]

@@ -16,9 +16,7 @@ STEP_US = 1000
 def test_removing_reads_removes_the_work_only_they_need(tmp_path: Path) -> None:
     # A step has a kernel of 200 µs and ten norms of 20 µs, which are read at once. Without the reads, the kernel and the launches remain.
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         trace.op("aten::add", at + 10, at + 30, [[64, 64], [64, 64]], FLOAT)
         trace.launch((at + 15, at + 20), (at + 25, at + 225), ADDS)
         for i in range(10):
@@ -39,9 +37,7 @@ def test_removing_reads_removes_the_work_only_they_need(tmp_path: Path) -> None:
 
 def test_a_graph_needs_removal_of_waits_that_it_cannot_contain(tmp_path: Path) -> None:
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         for start in range(at + 5, at + 905, 10):  # The host takes 10 µs to launch 2 µs of work.
             trace.op("aten::add", start, start + 9, [[64, 64], [64, 64]], FLOAT)
             trace.launch((start + 3, start + 7), (start + 7, start + 9), ADDS)
@@ -74,14 +70,9 @@ def test_python_work_on_copied_images_is_removed_with_the_copy() -> None:
 
 @pytest.mark.parametrize("rows", [0, 8])
 def test_repeats_read_by_the_host_come_before_the_graph_that_they_cut(tmp_path: Path, rows: int) -> None:
-    """Repeated operations whose sum the host reads come before the graph that they interrupt.
-
-    The host is late anyway, so its waits alone cost little.
-    """
+    # The host is late anyway, so its waits alone cost little.
     trace = ChromeTrace()
-    for k in range(4):
-        at = 4 * STEP_US * k
-        trace.step(k + 1, at, at + 4 * STEP_US)
+    for at in trace.each_step(4, 4 * STEP_US):
         for row in range(12):
             start = at + 10 + 300 * row
             for begin in range(0, 240, 40):

@@ -43,11 +43,8 @@ def test_a_closure_inside_the_optimizer_is_not_the_optimizer(tmp_path: Path, own
 
 
 def test_first_launches_of_kernels_are_not_used_to_judge_launches(tmp_path: Path) -> None:
-    """A step whose kernels are launched for the first time gives no finding about launches.
-
-    One launch takes 7 of the step's 8 ms to load its kernel's code. A CUDA graph does not save this time, and later steps do
-    not have it.
-    """
+    # One launch takes 7 of the step's 8 ms to load its kernel's code. A CUDA graph does not save this time, and later steps do
+    # not have it.
     trace = ChromeTrace()
     trace.step(1, 0, 8000)
     kernels(trace, 10, 40, each_us=20)
@@ -66,9 +63,7 @@ def test_first_launches_of_kernels_are_not_used_to_judge_launches(tmp_path: Path
 )
 def test_a_trace_with_only_copies_is_reported_with_and_without_bytes(tmp_path: Path, more: dict[str, int], words: str) -> None:
     trace = ChromeTrace()
-    for k in range(4):
-        at = 8000 * k
-        trace.step(k + 1, at, at + 8000)
+    for at in trace.each_step(4, 8000):
         for begin in range(at + 10, at + 7810, 195):  # 40 of 10 µs
             trace.op("aten::copy_", begin, begin + 190, [[64, 64], [64, 64]], FLOAT)
             trace.launch(
@@ -104,15 +99,10 @@ def test_first_launches_below_a_millisecond_load_code_too(tmp_path: Path, us: in
     [("optimizer", 500, False), ("optimizer", 2500, True), ("forward", 285, False), ("forward", 500, True)],
 )
 def test_short_python_code_of_pytorch_gets_no_advice(tmp_path: Path, stall: str, stall_us: float, named: bool) -> None:
-    """Half a millisecond of PyTorch's own Python gives no advice.
-
-    A slow host takes that long to sort an optimizer's tensors. The same time before a forward pass, 6 % of the step, belongs to
-    the script. Freeing the graph of the step before takes up to 4 % of it: 320 of 8,000 µs.
-    """
+    # A slow host takes that long to sort an optimizer's tensors. The same time before a forward pass, 6 % of the step, belongs to
+    # the script. Freeing the graph of the step before takes up to 4 % of it: 320 of 8,000 µs.
     trace = ChromeTrace()
-    for k in range(4):
-        at = 8000 * k
-        trace.step(k + 1, at, at + 8000)
+    for at in trace.each_step(4, 8000):
         late = {"forward": 0.0, "optimizer": 0.0, stall: stall_us}
         begin = at + 5 + late["forward"]
         launched(trace, begin, 80)
@@ -134,11 +124,8 @@ def test_a_graph_that_would_skip_python_reports_its_time() -> None:
 
 
 def test_launches_that_may_not_delay_the_gpu_are_not_a_warning() -> None:
-    """Launches that the GPU may not wait for give no warning.
-
-    The GPU works 8.24 of 9.04 ms, dispatch included, and telemetry's step may be 8.46. By stopwatch it is 8.73, of
-    which launches cost 0.3.
-    """
+    # The GPU works 8.24 of 9.04 ms, dispatch included, and telemetry's step may be 8.46. By stopwatch it is 8.73, of
+    # which launches cost 0.3.
     found = finding("likeness", "launch-bound")
     assert found is not None and found.severity == "info"
     assert finding("mlp_eager", "launch-bound").severity == "critical"

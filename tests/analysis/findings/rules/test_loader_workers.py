@@ -30,11 +30,8 @@ def test_a_loader_whose_queue_was_full_during_the_profile_is_named() -> None:
 
 @pytest.mark.parametrize(("workers", "limits_the_step"), [(1, True), (2, False)])
 def test_workers_as_slow_as_the_step_come_before_other_losses(workers: int, limits_the_step: bool) -> None:
-    """Loader workers that take as long as the step come first, whatever else is lost.
-
-    4 samples of 1.75 ms take one worker 7 ms, and the step takes 7.02 ms by telemetry. Two workers would need 3.5 ms,
-    and the step would not wait for them.
-    """
+    # 4 samples of 1.75 ms take one worker 7 ms, and the step takes 7.02 ms by telemetry. Two workers would need 3.5 ms,
+    # and the step would not wait for them.
     as_found = result_of("full_queue")
     assert as_found.lead is not None
     facts = UserFacts(loader_workers=workers, loader_cores=8, loader_batch=4, loader_sample_ms=1.75, loader_sample_cpu_ms=1.75)
@@ -82,11 +79,8 @@ def test_workers_as_fast_as_the_step_are_the_first_change() -> None:
 
 @pytest.mark.parametrize(("sample_ms", "bounded"), [(0.24, True), (0.02, False)])
 def test_a_loader_bound_finding_says_how_often_batches_arrive(sample_ms: float, *, bounded: bool) -> None:
-    """If the loader limits a gain, the finding states the time between batches.
-
-    One worker takes 0.96 or 0.08 of the step for its 4 samples. With 0.96, no CUDA graph makes the step shorter than
-    that.
-    """
+    # One worker takes 0.96 or 0.08 of the step for its 4 samples. With 0.96, no CUDA graph makes the step shorter than
+    # that.
     as_found = result_of("mlp_eager")
     step_ms = as_found.metrics["best_step_time_ms"].value or 0.0
     facts = UserFacts(
@@ -103,11 +97,8 @@ def test_a_loader_bound_finding_says_how_often_batches_arrive(sample_ms: float, 
 
 
 def test_waits_for_the_first_read_of_a_dataset_do_not_blame_the_loader() -> None:
-    """A wait for a first read that is over is not a fault of the loader.
-
-    Half of a step's wait is the loader's. From the second epoch on, the page cache holds what the loader reads. A
-    loader that reads from the disk again is reported.
-    """
+    # Half of a step's wait is the loader's. From the second epoch on, the page cache holds what the loader reads. A
+    # loader that reads from the disk again is reported.
     over = {finding.rule for finding in result_of("read_first_and_then_from_memory").findings}
     assert "slow-first-read" in over and not over & {"data-loader-starves-gpu", "batches-in-bursts", "periodic-stalls"}
     again = {finding.rule for finding in result_of("read_first_and_again").findings}

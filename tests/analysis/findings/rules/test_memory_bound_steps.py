@@ -127,9 +127,7 @@ def test_input_copies_stay_outside_a_graph_and_are_joined_first() -> None:
 
 def test_advice_for_steps_without_products_does_not_name_products(tmp_path: Path) -> None:
     trace = ChromeTrace(made_for="elementwise only")
-    for k in range(4):
-        at = 2_000 * k
-        trace.step(k + 1, at, at + 2_000)
+    for at in trace.each_step(4, 2_000):
         for place in range(6):
             trace.op("aten::add", at + 20 + 40 * place, at + 50 + 40 * place, [[4096, 4096], [4096, 4096]], ["float", "float"])
             trace.launch((at + 25 + 40 * place, at + 30 + 40 * place), (at + 300 + 250 * place, at + 540 + 250 * place), MOVES)

@@ -33,9 +33,7 @@ def test_only_the_contiguous_dimension_of_a_product_must_be_aligned(
 ) -> None:
     trace = ChromeTrace()
     more = {"Input Strides": strides} if strides else {}
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         trace.op("aten::mm", at + 10, at + 60, [first, second], HALF, **more)
         trace.launch((at + 20, at + 25), (at + 30, at + 990), CUTLASS.format(align))
     found = of_rule(analysed(tmp_path, trace), "misaligned-dimensions")
@@ -45,9 +43,7 @@ def test_only_the_contiguous_dimension_of_a_product_must_be_aligned(
 def run_of_products(folder: Path, kernel: str) -> RunResult:
     """Return a run of four steps, each with one FP32 product of 1024 × 1024 × 1024 that fills it."""
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         trace.op("aten::mm", at + 10, at + 60, [[1024, 1024], [1024, 1024]], FLOAT)
         trace.launch((at + 20, at + 25), (at + 30, at + 990), kernel)
     return analysed(folder, trace)

@@ -22,9 +22,7 @@ def test_a_disabled_allocator_is_not_reported_as_full_memory(tmp_path: Path, unc
     If only the empty tensors ask and not the results of products, the allocator is on.
     """
     trace = ChromeTrace()
-    for k in range(4):
-        at = k * STEP_US
-        trace.step(k, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US, first=0):
         for i in range(10):
             here = at + i * STEP_US // 10
             trace.op("aten::add", here + 5, here + 1_500)
@@ -66,9 +64,7 @@ def test_compiling_is_advised_only_on_a_gpu_that_triton_supports(tmp_path: Path,
     trace = ChromeTrace(
         deviceProperties=[{**H200, "name": "Quadro GP100" if major < 7 else "NVIDIA H200", "computeMajor": major}]
     )
-    for k in range(4):
-        at = k * 2_000
-        trace.step(k, at, at + 2_000)
+    for at in trace.each_step(4, 2_000, first=0):
         for i in range(20):
             here = at + i * 95
             trace.op("aten::mm" if i % 10 == 0 else "aten::add", here, here + 80, [[64, 64]] * 2, ["float"] * 2)
@@ -84,9 +80,7 @@ def test_compiling_is_advised_only_on_a_gpu_that_triton_supports(tmp_path: Path,
 def test_the_handle_of_record_function_is_not_a_copied_tensor(tmp_path: Path, handle: bool) -> None:
     """Before PyTorch 1.12 it was made with aten::zeros, directly before the range."""
     trace = ChromeTrace()
-    for k in range(4):
-        at = k * STEP_US
-        trace.step(k, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US, first=0):
         trace.op("aten::zeros", at + 20, at + 50)
         trace.host("user_annotation", "forward", at + (58 if handle else 10), at + 15_000)
         trace.op("aten::to", at + 100, at + 4_100, [[32, 3, 224, 224]], ["float"])
@@ -107,9 +101,7 @@ def test_the_handle_of_record_function_is_not_a_copied_tensor(tmp_path: Path, ha
 
 def test_products_without_shapes_are_fp32_by_name_although_others_have_shapes(tmp_path: Path) -> None:
     trace = ChromeTrace()
-    for k in range(4):
-        at = k * 1_000
-        trace.step(k, at, at + 1_000)
+    for at in trace.each_step(4, 1_000, first=0):
         trace.op("aten::mm", at + 1, at + 9, [[64, 64]] * 2, ["float"] * 2)
         trace.launch((at + 3, at + 6), (at + 10, at + 20), "volta_sgemm_64x64_nt")
         trace.op("aten::cudnn_convolution_backward", at + 12, at + 30)

@@ -17,9 +17,7 @@ STEP_US = 1000
 def test_a_loader_without_workers_does_not_restart_workers(tmp_path: Path, workers: int) -> None:
     # Making the iterator and its first batch take 300 of 1,000 µs of every step.
     trace = ChromeTrace(with_stack=1)
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         trace.host("python_function", "torch/utils/data/dataloader.py(428): _get_iterator", at + 10, at + 310)
         for worker in range(workers):
             trace.host(
@@ -37,9 +35,7 @@ def test_an_occupancy_of_zero_with_full_sms_is_ignored(
     tmp_path: Path, estimates: tuple[int, int], share: float | None, trust: str
 ) -> None:
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         for i, percent in enumerate(estimates):
             facts = {"blocks per SM": 1.0, "warps per SM": 12.0, "est. achieved occupancy %": percent}
             trace.launch((at + 10 + i, at + 11 + i), (at + 30 + 400 * i, at + 430 + 400 * i), f"kernel{i}", **facts)
@@ -49,10 +45,7 @@ def test_an_occupancy_of_zero_with_full_sms_is_ignored(
 
 
 def test_one_iteration_of_a_server_gets_advice_to_record_more(tmp_path: Path) -> None:
-    """One recorded iteration of vLLM asks for more iterations.
-
-    A server's user cannot call profiler.step().
-    """
+    # A server's user cannot call profiler.step().
     trace = ChromeTrace()
     trace.host("user_annotation", "execute_32_context_0(0)_generation_32(5000)", 0, 900)
     for start in range(5, 805, 100):

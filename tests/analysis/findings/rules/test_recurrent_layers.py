@@ -19,9 +19,7 @@ STEP_US = 1000
 def test_a_graph_of_a_recurrent_layer_is_captured_by_hand(tmp_path: Path, *, packed: bool) -> None:
     """torch.compile stops at nn.LSTM, so neither the advice nor its code suggests it."""
     trace = ChromeTrace()
-    for k in range(4):
-        at = STEP_US * k
-        trace.step(k + 1, at, at + STEP_US)
+    for at in trace.each_step(4, STEP_US):
         trace.op("aten::lstm", at + 2, at + 908)
         if packed:
             trace.op("aten::_pack_padded_sequence", at + 920, at + 925)
@@ -67,9 +65,7 @@ def test_cells_are_time_steps_only_in_sequences(tmp_path: Path, sizes: tuple[int
     # Graphs of 17, 25 and 12 nodes that pass one after the other are not a sequence, and neither are messages between
     # nodes that form the next input.
     trace = ChromeTrace(made_for=f"cells {sizes} {between}")
-    for k in range(4):
-        begin = 8000 * k
-        trace.step(k + 1, begin, begin + 8000)
+    for begin in trace.each_step(4, 8000):
         for place, rows in enumerate(sizes):
             at = begin + 10 + 320 * place
             trace.op("aten::gru_cell", at, at + 280, [[rows, 128], [rows, 128]], ["float", "float"])

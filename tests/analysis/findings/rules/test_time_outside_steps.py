@@ -48,11 +48,8 @@ def test_clocks_throttled_by_heat_or_hardware_are_named(tmp_path: Path, reason: 
     ],
 )  # fmt: skip
 def test_cost_of_pauses_between_steps_refers_to_the_run(name: str, times: float, below_it: str) -> None:
-    """The cost of pauses between steps is reported for the run and not for its step.
-
-    They take 100 ms twice in 250 steps of 1 ms. A checkpoint after steps 100 and 200 repeats every 100 steps. If the
-    period is unknown, only the observed pauses are reported.
-    """
+    # The pauses take 100 ms twice in 250 steps of 1 ms. A checkpoint after steps 100 and 200 repeats every 100 steps. If the
+    # period is unknown, only the observed pauses are reported.
     result = result_of(name)
     (stalls,) = (f for f in result.findings if f.rule == "periodic-stalls")
     assert (stalls.claims, stalls.ceiling_ms_per_step) == ("throughput", None)
@@ -106,10 +103,7 @@ def test_time_outside_the_profiled_steps_has_one_likely_explanation(tmp_path: Pa
     [("annotation", "marks", 0), ("annotation", "estimate", 1), ("inferred", "marks", 0), ("none", "marks", 1)],
 )
 def test_a_run_with_step_marks_gets_no_advice_to_mark_steps(steps: str, best: str, findings: int) -> None:
-    """A run recorded with marks gets no advice to mark the profile's steps.
-
-    If a graph holds the whole step, it marks each replay.
-    """
+    # If a graph holds the whole step, it marks each replay.
     rank = SimpleNamespace(
         trace=SimpleNamespace(by_nsight=False), step_source=steps, best=SimpleNamespace(source=best), counted=[1]
     )

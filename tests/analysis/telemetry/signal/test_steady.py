@@ -207,10 +207,7 @@ def test_throttling_bands_have_reason_time_and_clock() -> None:
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda p: p.parent.name)
 def test_means_agree_with_the_independent_truth(path: Path) -> None:
-    """Means agree with the independent truth within 2 points.
-
-    The means of truth.json cover the stopwatch's window, which begins with the loop.
-    """
+    # The means of truth.json cover the stopwatch's window, which begins with the loop.
     rows = [json.loads(line) for line in path.read_text().splitlines()[1:]]
     truth = json.loads(path.with_name("truth.json").read_text())["nvml_mean"]
     times = np.array([r["t_ns"] for r in rows], np.int64)

@@ -31,11 +31,8 @@ READING = Reading(2e-5, trust="caution")
 
 
 def test_rows_based_on_the_step_agree_with_the_headline():
-    """Rows that depend on the step time agree with the headline.
-
-    30 ± 6 → 28 ± 6 ms is no change. MFU and utilization are work and busy time divided by that step, so they show no
-    change.
-    """
+    # 30 ± 6 → 28 ± 6 ms is no change. MFU and utilization are work and busy time divided by that step, so they show no
+    # change.
     metrics = [
         {"mfu": 0.30, "nvml_gpu_util_mean": 0.80, "kernel_launches_per_step": 900.0},
         {"mfu": 0.33, "nvml_gpu_util_mean": 0.70, "kernel_launches_per_step": 500.0},
@@ -87,10 +84,7 @@ def test_a_reason_shared_by_several_rows_is_written_once():
 
 
 def test_a_comparison_names_the_failed_training():
-    """A comparison names the side whose training failed.
-
-    Without this message, the comparison would look complete.
-    """
+    # Without this message, the comparison would look complete.
     failed = "The command ended with exit code 1 after 351 steps."
     a, b = (run_of(n * 16, best_ms=ms, source="user") for n, ms in (("a", 30.0), ("b", 20.0)))
     b = replace(b, manifest=msgspec.structs.replace(b.manifest, notes=f"Recorded by `sawtooth run train.py`.\n{failed}"))
@@ -116,11 +110,8 @@ def test_less_than_a_percent_is_neither_better_nor_worse():
 
 
 def test_descriptive_values_are_better_only_with_a_faster_run():
-    """A value that describes a run is called better only if the run is better.
-
-    The step is a quarter shorter. The GPU is busy for less of it, fewer shapes are in the trace, and 11.3 % is followed
-    by 11.1 %.
-    """
+    # The step is a quarter shorter. The GPU is busy for less of it, fewer shapes are in the trace, and 11.3 % is followed
+    # by 11.1 %.
     values = [
         {"mfu": 0.20, "mfu_factor_busy": 0.97, "flop_coverage": 1.0, "mfu_factor_clock": 0.113, "nvml_gpu_util_mean": 0.60},
         {"mfu": 0.25, "mfu_factor_busy": 0.64, "flop_coverage": 0.95, "mfu_factor_clock": 0.111, "nvml_gpu_util_mean": 0.70},
@@ -211,10 +202,7 @@ def test_a_removed_part_is_none_and_a_narrow_interval_is_one_number():
 
 
 def test_growing_and_shrinking_parts_are_described_separately():
-    """Parts that grow are not added to parts that shrink.
-
-    Here products and other work grow, and only the launches shrink. Their sum must not appear as a decrease of all other parts.
-    """
+    # Here products and other work grow, and only the launches shrink. Their sum must not appear as a decrease of all other parts.
     ms_ns = 1_000_000
     before = (
         ("other_compute", None, 1 * ms_ns, None),
