@@ -64,7 +64,7 @@ def test_alternating_loops_are_two_loops() -> None:
 
 
 def test_loop_that_several_lines_call_is_one_loop() -> None:
-    """One function trains and is called from two lines, first to warm up; the host became 20 % slower in between."""
+    """One function trains and is called from two lines; the host became 20 % slower in between."""
     training = Training().run(200, 50, WARM_UP).run(100, 60, MAIN).run(6, 90, MAIN, phase="profile").run(50, 55, WARM_UP)
     marks, others, *_ = choose_loop(training.rows)
     assert [mark.step for mark in marks] == list(range(356)) and others == ""

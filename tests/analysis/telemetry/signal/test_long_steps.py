@@ -37,7 +37,7 @@ def test_a_profile_is_likely_to_contain_frequent_long_steps() -> None:
 
 
 def test_a_host_that_waits_for_launched_work_is_not_late() -> None:
-    """The host reads a value each 40th step and waits for 10 steps of 45 ms, then launches 10 steps in 4 ms each."""
+    """Each 40th step, the host waits for 10 steps of 45 ms. Then it launches 10 in 4 ms each."""
     assert found_in(([4.0] * 10 + [45.0] * 29 + [445.0]) * 3) is None
 
 
