@@ -105,10 +105,7 @@ class Capture:
         self._clean_up()
 
     def step(self, *, samples: float | None = None, tokens: float | None = None) -> None:
-        """End a step of the loop.
-
-        Pass the number of ``samples`` and their length in ``tokens`` if these numbers vary.
-        """
+        """End a step of the loop; pass its ``samples`` and their length in ``tokens`` if these vary."""
         if self.done:
             return
         try:

@@ -51,9 +51,8 @@ from sawtooth.analysis.metrics.step_sources import ESTIMATED
 from sawtooth.analysis.quantiles import student_t
 from sawtooth.analysis.units import percent
 
-MIN_RECORDED_STEPS = 4  # By chance, two sets of 4 independent draws do not overlap in 2 · 4! · 4! / 8! = 2.9 % of cases.
-# Number without the first recorded step. By chance, two sets of 3 draws do not overlap in 10 % of cases. So a verdict also
-# needs a change of 10 %.
+MIN_RECORDED_STEPS = 4  # Two sets of 4 independent draws do not overlap in 2 · 4! · 4! / 8! = 2.9 % of cases.
+# Steps without the first recorded step. Two sets of 3 draws do not overlap in 10 % of cases, so a verdict also needs a 10 % change.
 MIN_COUNTED_STEPS = 3
 MIN_RUNS_AS_UNIT = 3  # With fewer runs, the spread between runs has at most one degree of freedom per side.
 MIN_CHANGE_FEW_STEPS = 0.10  # A few steps cannot show smaller changes.
@@ -151,10 +150,7 @@ def _one_recording(a: Sequence[MeasuredSteps], b: Sequence[MeasuredSteps]) -> bo
 
 
 def _step_times_decide(runs: Sequence[MeasuredSteps]) -> bool:
-    """Return whether the step times decide.
-
-    Every run needs an interval. Also, every run needs marks, or some run has no recorded steps.
-    """
+    """Return whether step times decide. All need intervals, and all marks or a run without recorded steps."""
     marked = all(run.source == "marks" for run in runs)
     bounded = all(run.low_ms is not None and run.high_ms is not None for run in runs)
     return bounded and (marked or any(not run.steps_ms for run in runs))
