@@ -33,11 +33,6 @@ HOW_TO = "sawtooth ingest before/ && sawtooth ingest after/"
 
 def main() -> None:
     """Show the page."""
-    _show()
-    cards.ready()
-
-
-def _show() -> None:
     manifests = frame.data_folder().manifests()
     manifest_of = {manifest.id: manifest for manifest in manifests}
     came_from = st.query_params.get("run")
@@ -299,3 +294,4 @@ def _side_by_side(comparison: Comparison) -> None:
 
 
 main()
+cards.ready()
