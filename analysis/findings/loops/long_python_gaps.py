@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sawtooth.analysis.findings.context import RuleContext, once
 
 MIN_GAP_NS = 300_000  # Launching from Python leaves gaps of 5 to 50 µs, so a gap of 300 µs contains other work.
@@ -41,3 +43,19 @@ def long_python_gaps(context: RuleContext) -> list[tuple[int, int, int | None]]:
         },
     )
     return [(int(call), int(ns), step) for call, ns, step in rows]
+
+
+_CALLS_IN_GAPS = """
+SELECT DISTINCT c.call_id FROM runtime_calls c JOIN (SELECT l.thread_id, l.start_ns AS end_ns, min(g.start_ns) AS start_ns
+    FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id JOIN runtime_calls l ON l.call_id = o.call_id
+    WHERE g.device = ? AND list_contains(?::BIGINT[], l.call_id) GROUP BY ALL) w USING (thread_id)
+WHERE c.start_ns >= w.start_ns AND c.start_ns <= w.end_ns ORDER BY c.call_id"""
+
+
+def calls_in_gaps(context: RuleContext, ends: Sequence[int]) -> tuple[int, ...]:
+    """Return the calls of the launching thread in the gaps that the calls ``ends`` end, with ``ends`` themselves.
+
+    Python may also work before a call that launches nothing, such as a synchronization or the return of memory.
+    """
+    rows = context.recording.rows(_CALLS_IN_GAPS, [context.rank.device, list(ends)])
+    return tuple(sorted({*ends, *(int(call) for (call,) in rows)}))

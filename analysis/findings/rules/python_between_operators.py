@@ -23,7 +23,7 @@ from itertools import accumulate
 
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting_passes
-from sawtooth.analysis.findings.loops.long_python_gaps import long_python_gaps
+from sawtooth.analysis.findings.loops.long_python_gaps import calls_in_gaps, long_python_gaps
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Judgement, Rule
 from sawtooth.analysis.findings.policy import FEW_LINES_TO_CHANGE
 from sawtooth.analysis.findings.queries.copies import checkpoint_copies
@@ -82,6 +82,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         gain_ms = judgement.gain_ms if judgement.gains else 0.0
         return replace(advice, title=title.format(cost=in_words(max(gain_ms, lost_ms))))
 
+    removed = calls_in_gaps(context, calls)
     yield Evidence(
         Advice(
             title.format(cost=in_words(lost_ms)),
@@ -102,8 +103,8 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         lost_ms=lost_ms,
         cost_ms=lost_ms,
         edits=[
-            WithoutHostCause("python_host", calls=calls),
-            *(WithoutHostCause(cause, 1.0, calls, keep_at_least=0.0) for cause in ("host_compute", "launch_bound")),
+            WithoutHostCause("python_host", calls=removed),
+            *(WithoutHostCause(cause, 1.0, removed, keep_at_least=0.0) for cause in ("host_compute", "launch_bound")),
         ],
         confidence="high" if function else "medium",
         rows=context.gap_evidence("python_host", before=calls),

@@ -111,6 +111,18 @@ def test_short_python_code_of_pytorch_gets_no_advice(tmp_path: Path, stall: str,
     assert (of_rule(analysed(tmp_path, trace), "python-between-operators") is not None) == named
 
 
+@pytest.mark.parametrize("call", ["cudaFree", "cudaStreamSynchronize"])
+def test_python_before_a_call_that_launches_nothing_can_go_too(tmp_path: Path, call: str) -> None:
+    # gc.collect() takes 3 ms, then torch.cuda.empty_cache() calls CUDA, then Python works for 2 ms. Without both, a step is 4.99 ms shorter.
+    trace = ChromeTrace()
+    for at in trace.each_step(4, 8000):
+        launched(trace, at + 5, 20)
+        trace.host("cuda_runtime", call, at + 4000, at + 4010)
+        launched(trace, at + 6000, 39)
+    python = of_rule(analysed(tmp_path, trace), "python-between-operators")
+    assert python is not None and python.gain_ms == pytest.approx(4.99, rel=0.03)
+
+
 def launched(trace: ChromeTrace, at: float, count: int) -> None:
     """Add ``count`` operators of 48 µs every 50 µs, each with a kernel of 5 µs: a host-bound loop."""
     for start in (at + 50 * i for i in range(count)):
