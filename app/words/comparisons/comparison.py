@@ -30,8 +30,7 @@ def names(comparison: Comparison) -> tuple[str, str]:
     """Return the sides' names, cleaned; equal names get the beginnings of their ids."""
     if (steps := profiles_of_one_run.step_names(comparison)) is not None:
         return steps
-    a, b = fmt.clean(comparison.a.name, 60), fmt.clean(comparison.b.name, 60)
-    if a != b:
+    if (a := fmt.clean(comparison.a.name, 60)) != (b := fmt.clean(comparison.b.name, 60)):
         return a, b
     first, second = (side.first.manifest.id[:ID_LENGTH] for side in (comparison.a, comparison.b))
     return (f"{a} ({first})", f"{b} ({second})") if first != second else ("A", "B")
@@ -68,8 +67,9 @@ def both_about(comparison: Comparison) -> tuple[str, str]:
 
 def step_times(comparison: Comparison) -> str:
     """Return the step times of A and B, such as "≈ 30 ms → ≈ 26.3 ms"."""
-    sides = zip(both_about(comparison), (comparison.best.a, comparison.best.b), strict=True)
-    return " → ".join(f"{sign}{fmt.duration_ms(ms)}" if ms is not None else "not known" for sign, ms in sides)
+    times_ms = (comparison.best.a, comparison.best.b)
+    longest_ms, sides = max(ms or 0.0 for ms in times_ms), zip(both_about(comparison), times_ms, strict=True)
+    return " → ".join(f"{sign}{fmt.part_ms(longest_ms, ms)}" if ms is not None else "not known" for sign, ms in sides)
 
 
 def _both_step_times(comparison: Comparison) -> str:

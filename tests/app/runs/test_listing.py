@@ -129,7 +129,7 @@ def test_the_address_filters_runs_and_a_tag_shows_its_history(four: list[str]) -
     test = runs_page(show="Cards")
     test.selectbox("tag").select("nightly").run()
     said = words_of(test).replace("\u00a0", " ")
-    assert "nightly, 2 runs: step 1.00 ms → 800 µs" in said
+    assert "nightly, 2 runs: step 1.00 ms → 0.80 ms" in said
     assert len(charts(test)) == 1
     assert {box.key for box in test.checkbox} == {f"pick-{run}" for run in four[:2]}
     test.text_input("find").input("run1").run()

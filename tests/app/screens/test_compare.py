@@ -37,7 +37,7 @@ def pair(app_data: DataFolder, tmp_path) -> tuple[str, str]:
 def test_an_address_shows_the_comparison_with_its_waterfall(pair):
     test = opened(a=pair[0], b=pair[1])
     text = words_of(test)
-    assert "after is faster than before, size uncertain: 1.00\u00a0ms →\u00a0800\u00a0µs per step" in text
+    assert "after is faster than before, size uncertain: 1.00\u00a0ms →\u00a00.80\u00a0ms per step" in text
     assert "The step changed by −200\u00a0µs" in text
     waterfall = charts(test)[0]["data"]
     assert [bar["x"][0] for bar in waterfall] == pytest.approx([1.0, -0.2, 0.8])
@@ -52,7 +52,7 @@ def test_the_title_of_the_tab_is_the_verdict(pair, monkeypatch):
     titles = []
     monkeypatch.setattr(st, "set_page_config", lambda **config: titles.append(config.get("page_title")))
     opened(a=pair[0], b=pair[1])
-    assert titles[-1] == "after is faster than before, size uncertain: 1.00\u00a0ms → 800\u00a0µs per step"
+    assert titles[-1] == "after is faster than before, size uncertain: 1.00\u00a0ms → 0.80\u00a0ms per step"
     opened_at("audit", run=pair[0])
     assert titles[-1].endswith(" · before")
     opened_at("live")
@@ -227,7 +227,7 @@ def test_the_same_run_on_both_sides_is_not_compared(pair):
 def test_similar_or_long_names_are_below_the_verdict(app_data, tmp_path):
     alike = [add(app_data, tmp_path, "trace", step_us=us, matmul_us=us // 2) for us in (1000, 800)]
     text = words_of(opened(a=alike[0], b=alike[1]))
-    assert "trace #2 is faster than trace #1, size uncertain" in text and "1.00\u00a0ms →\u00a0800\u00a0µs per step" in text
+    assert "trace #2 is faster than trace #1, size uncertain" in text and "1.00\u00a0ms →\u00a00.80\u00a0ms per step" in text
     long = add(app_data, tmp_path, "gpu-node-17_21877.1763912345678901234.pt.trace", step_us=500, matmul_us=250)
     text = words_of(opened(a=alike[0], b=long))
     # 1,000 → 500 µs, the product 500 → 250 µs

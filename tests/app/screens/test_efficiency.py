@@ -19,7 +19,7 @@ def test_efficiency_uses_the_step_of_idle_and_verdict(loop: str) -> None:
     assert parts.sum() == pytest.approx(1.027, rel=1e-3)
     assert parts["The GPU is idle"] == pytest.approx(0.327, rel=1e-2) and parts["Other kernels"] == pytest.approx(0.1, rel=1e-2)
     assert parts["At the peak (MFU)"] == pytest.approx(2 * 1024**3 / 989.4e12 * 1e3, rel=0.01)
-    assert "\u2248\u00a0327\u00a0µs of each 1.03\u00a0ms step is lost" in words_of(opened("idle", loop))
+    assert "\u2248\u00a00.33\u00a0ms of each 1.03\u00a0ms step is lost" in words_of(opened("idle", loop))
 
 
 def test_facts_from_the_viewer_are_stored_with_the_run(loop: str, app_data: DataFolder) -> None:

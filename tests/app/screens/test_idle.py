@@ -128,7 +128,7 @@ def test_idle_names_the_largest_cause_and_the_longest_wait(loop: str) -> None:
     test = opened("idle", loop)
     text = words_of(test)
     # 327 of the run's 1,027 µs; the GPU works for the other 700. The profiled value is in small print next to it.
-    assert "≈\u00a0327\u00a0µs of each 1.03\u00a0ms step is lost" in text
+    assert "≈\u00a00.33\u00a0ms of each 1.03\u00a0ms step is lost" in text
     assert text.count("as profiled") >= 1 and "Together" in text
     rows = test.dataframe[0].value  # The table of the chart.
     assert rows["recorded_ms"].sum() == pytest.approx(0.3)  # 300 of 1000 µs
