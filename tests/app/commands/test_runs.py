@@ -175,7 +175,7 @@ def test_a_link_belongs_to_the_running_server(tmp_path: Path, options: list[str]
         printed = run("serve", "--link", *options, "--data", str(tmp_path)).output
     assert printed.startswith(f"{expected}?launch=")
     without = run("serve", "--link", "--data", str(tmp_path)).output
-    assert "no server of" in without and "http://127.0.0.1:8501/?launch=" in without
+    assert "no server is running for" in without and "http://127.0.0.1:8501/?launch=" in without
 
 
 def test_pruning_an_example_says_how_to_restore_it(data: str) -> None:
