@@ -53,7 +53,7 @@ WHERE c.start_ns >= w.start_ns AND c.start_ns <= w.end_ns ORDER BY c.call_id"""
 
 
 def calls_in_gaps(context: RuleContext, ends: Sequence[int]) -> tuple[int, ...]:
-    """Return the calls of the launching thread in the gaps that the calls ``ends`` end, with ``ends`` themselves.
+    """Return the launching calls ``ends`` and the calls in the gaps that they end.
 
     Python may also work before a call that launches nothing, such as a synchronization or the return of memory.
     """
