@@ -18,7 +18,7 @@ from tests.support.servers import start_server, without_bundled
 pytestmark = pytest.mark.browser
 
 SLOW = 90_000  # ms; the first page of a fresh server compiles and analyses, on machines with two busy cores
-SENTENCE = "after is faster than before, size uncertain: 1.00\u00a0ms → 800\u00a0µs per step"
+SENTENCE = "after is faster than before, size uncertain: 1.00\u00a0ms → 0.80\u00a0ms per step"
 
 
 def pair(folder: Path, names: tuple[str, str] = ("before", "after")) -> tuple[str, str]:

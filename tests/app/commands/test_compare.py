@@ -51,7 +51,7 @@ def test_text_begins_with_the_verdict(traces):
     a, b, data = traces
     found = run(a, b, "--data", data)
     assert found.exit_code == 0
-    assert found.output.splitlines()[0] == "after is faster than before, size uncertain: 1.00\u00a0ms → 800\u00a0µs per step."
+    assert found.output.splitlines()[0] == "after is faster than before, size uncertain: 1.00\u00a0ms → 0.80\u00a0ms per step."
     assert "tensor-core compute" in found.output
 
 
