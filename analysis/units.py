@@ -35,6 +35,14 @@ def in_times(count: float) -> str:
     return "once" if count == 1 else f"{count:,.0f} times" if count >= 10 else f"{count:.3g} times"
 
 
+def times_and_period(times: int, steps: int, per_step_from: float = 1.0) -> tuple[int, str]:
+    """Return a number of times and its period, such as (3, "in 5 steps") or (2, "per step").
+
+    ``per_step_from`` is the smallest number of times per step that is rounded to times per step.
+    """
+    return (times, f"in {steps} steps") if times < per_step_from * steps else (round(times / steps), "per step")
+
+
 def in_number(count: float, one: str, several: str = "") -> str:
     """Return a rounded count with its noun, such as "1 tensor" or "1,240 tensors".
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-MIN_CONVERTED_US = (
-    100.0  # A shorter time is often that of one call, which is usually given in µs, such as "1.8 µs per operator".
-)
+# A shorter time is often that of one call, which is usually given in µs, such as "1.8 µs per operator".
+MIN_CONVERTED_US = 100.0
 _MILLISECONDS = re.compile(r"\d[ \u00a0]ms(?!\w)")
 _MICROSECONDS = re.compile(r"(?:(\d[\d,.]*)( to | → (?:≈[ \u00a0])?))?(\d[\d,.]*)[ \u00a0]µs(?!\w)")
 

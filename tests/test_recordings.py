@@ -12,9 +12,8 @@ import pytest
 from tests.support.paths import ROOT
 
 BUNDLED_LIMIT_BYTES = 2_000_000  # The wheel contains these recordings.
-FIXTURE_LIMIT_BYTES = (
-    850_000  # Most fixtures have 300 kB, fixtures of two ranks 700 kB. The largest one contains a compilation.
-)
+# Most fixtures have 300 kB, fixtures of two ranks 700 kB. The largest one contains a compilation.
+FIXTURE_LIMIT_BYTES = 850_000
 TOTAL_LIMIT_BYTES = 34_000_000  # With more, a clone would be slow.
 TRUTH_KEYS = {
     "name",

@@ -18,7 +18,7 @@ from sawtooth.analysis.findings.recorded.counted_operations import count_in_word
 from sawtooth.analysis.knowledge.frames import readable_frame
 from sawtooth.analysis.replay.edits import Edit, WithoutHostCause, WithoutOps, WithoutWaits
 from sawtooth.analysis.run.model import Confidence, Severity
-from sawtooth.analysis.units import in_times, in_words
+from sawtooth.analysis.units import in_times, in_words, times_and_period
 
 # Clause for a gain that is larger than the GPU's wait. After a wait the host no longer runs ahead, so later launches are late
 # too.
@@ -77,7 +77,7 @@ def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) 
         [context.rank.device, list(calls)],
     )
     times_ns = [int(start_ns) for (start_ns,) in rows]
-    steps = max(len(context.rank.counted), 1)
+    count, period = times_and_period(len(times_ns), max(len(context.rank.counted), 1), per_step_from=0.5)
     place = readable_frame(str(places[0]["place"])) if places else "a place the trace does not name"
     cost_clause = _cost_clause(context, calls, lost_ms)
 
@@ -86,7 +86,7 @@ def wait_evidence(context: RuleContext, calls: tuple[int, ...], advice: Advice) 
         title = advice.title.format(
             cost=in_words(max(judgement.gain_ms, lost_ms)),
             cost_clause=LATE_LAUNCHES_CLAUSE.format(cost=in_words(judgement.gain_ms)) if gains_more else cost_clause,
-            times=_how_often(len(times_ns), steps),
+            times=f"{in_times(count)} {period}",
             place=place,
         )
         return replace(advice, title=title)
@@ -110,12 +110,6 @@ def _is_chance(context: RuleContext, times_ns: Sequence[int]) -> bool:
     counted = context.rank.counted
     steps = {int(step) for step in counted["end_ns"].searchsorted(times_ns)}
     return len(steps) == 1 and len(counted) >= MIN_STEPS_FOR_CHANCE
-
-
-def _how_often(times: int, steps: int) -> str:
-    """Return the words for ``times`` in ``steps``, such as "once in 5 steps" or "3 times per step"."""
-    count, period = (times, f"in {steps} steps") if times < steps / 2 else (round(times / steps), "per step")
-    return f"{in_times(count)} {period}"
 
 
 def _cost_clause(context: RuleContext, calls: tuple[int, ...], lost_ms: float) -> str:

@@ -46,9 +46,8 @@ SAME_SHAPES = "Give batches the same shape, so that pinned memory is reused."
 # of an H100, and 157 MB in 53.6 ms on the host of an H200.
 THREAD_BYTES_PER_NS = 2.9
 ALLOCATION_FACTOR = 3.0  # If pinning is this many times slower than THREAD_BYTES_PER_NS, allocation takes most of the time.
-MIN_PINNING_SHARE = (
-    0.5  # Share of the loop's waits during which the pinning thread works. If the share is larger, pinning is the limit.
-)
+# Share of the loop's waits during which the pinning thread works. If the share is larger, pinning is the limit.
+MIN_PINNING_SHARE = 0.5
 _WAITS = f"SELECT start_ns, start_ns + dur_ns FROM named_cpu_ops WHERE contains(name, '{LOADS_IN_WORKERS}')"
 # A trace always contains the driver calls of the pinning thread, but its operators only if all threads are profiled.
 _PINS = f"""
@@ -57,9 +56,8 @@ pins AS (
     SELECT thread_id, start_ns, dur_ns FROM named_runtime_calls WHERE regexp_matches(name, '^(cuda|hip)Host(Alloc|Malloc|Register)')
     UNION ALL SELECT thread_id, start_ns, dur_ns FROM named_cpu_ops WHERE name IN ('aten::pin_memory', 'aten::_pin_memory'))
 SELECT start_ns, start_ns + dur_ns FROM pins ANTI JOIN loop USING (thread_id)"""
-MUCH_PADDING = (
-    0.2  # Share of a batch. If samples are sorted by length, at most this share of collating, pinning and computing is saved.
-)
+# Share of a batch. If samples are sorted by length, at most this share of collating, pinning and computing is saved.
+MUCH_PADDING = 0.2
 CHEAPER_SAMPLE = Action(
     "Make", "a sample cheaper", ": decode smaller images, cache decoded samples, read fewer and larger files."
 )

@@ -27,9 +27,8 @@ MIN_HOST_EVENTS = 100  # With fewer operators and calls, most of them may really
 # With fewer, all of them may be long. Of 170 intact traces, the shortest event takes less than 2 µs in each.
 MIN_EVENTS = 5
 NOTHING_SHARE = 0.01  # Share of kernels that take 0 ns. No kernel really does, so with a larger share the times are missing.
-CUT_DOUBT = (
-    0.005  # Share of operations that were cut. With a larger share, the durations of other operations may be too long as well.
-)
+# Share of operations that were cut. With a larger share, the durations of other operations may be too long as well.
+CUT_DOUBT = 0.005
 FOREIGN_SHARE = 0.05  # Share of the GPU's time, the same as for operations without a launch.
 MAX_HARMLESS_CUTS = 3  # Up to this many cut operations hardly change the busy share, because each was cut where it must end.
 CUT_SHARE = 0.2  # Share of operations that were cut. With a larger share, durations are wrong in general.

@@ -47,9 +47,8 @@ TILES = (
 SPLITS = (1, 2, 4, 8, 16)
 MIN_INNER = 64  # A tile processes at least this much of the inner dimension.
 TILE_AREA = 128 * 128  # `epilogue_us` is the time to write a tile of this area.
-WHOLE_WAVES = (
-    4  # Up to this number of waves, the last one counts as a full wave. With more waves, half a wave is lost on average.
-)
+# Up to this number of waves, the last one counts as a full wave. With more waves, half a wave is lost on average.
+WHOLE_WAVES = 4
 L2_SPEED_UP = 1.15  # The L2 cache of an H200 delivers 5.5 TB/s, and its memory 4.8 TB/s.
 OVERLAP_EXPONENT = 4.0  # The module's docstring explains this exponent.
 

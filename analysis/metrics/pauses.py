@@ -273,8 +273,8 @@ def rounds_confirmed_by(by_marks: Round, profiled: ProfileData) -> Round | None:
     """Return the rounds of ``by_marks`` after a check against a profile; None if the profile refutes them.
 
     * Marked steps may be shorter than their kernels, because the host runs ahead of the GPU and waits for the GPU only
-    occasionally. The
-      steps on the device then decide how long a usual step is. If they show no long time before a round, there are no rounds.
+      occasionally. The steps on the device then decide how long a usual step is. If they show no long time before a round,
+      there are no rounds.
     * A loader with one worker per step of the round makes the same pattern as rounds. If the profile contains a full round, its
       waits for batches show whether the loader is the reason. Otherwise, a loader is always assumed to be the reason.
     """

@@ -22,9 +22,8 @@ from sawtooth.ingest.quantities.registry import BY_COLUMN
 
 CLOCK, TEMPERATURE = "clock_sm_mhz", "temp_c"
 SLOWED_CLOCK_SHARE = 0.95  # Share of the usual clock; times with a lower clock are drawn in the colour of a fault.
-MIN_TYPICAL_SHARE = (
-    0.8  # Share of the mean utilization. A step is not drawn where the GPU does less, such as while the profiler starts.
-)
+# Share of the mean utilization. A step is not drawn where the GPU does less, such as while the profiler starts.
+MIN_TYPICAL_SHARE = 0.8
 MAX_PEERS = 16  # The median clock comes from this many GPUs. More would hardly change it, and each must be read.
 
 Spans = list[tuple[float, float, float | None]]

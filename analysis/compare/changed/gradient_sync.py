@@ -12,9 +12,8 @@ from sawtooth.analysis.run.model import RankResult
 from sawtooth.analysis.store.library import Recording
 
 FORWARD = "DistributedDataParallel.forward"
-LARGE_REDUCTION_SHARE = (
-    0.5  # Share of the bytes of a step's largest reduction. Reductions of a loss or a norm have far fewer bytes.
-)
+# Share of the bytes of a step's largest reduction. Reductions of a loss or a norm have far fewer bytes.
+LARGE_REDUCTION_SHARE = 0.5
 _PASSES = """SELECT s.name, o.start_ns FROM steps s JOIN named_cpu_ops o ON o.start_ns >= s.host_start_ns AND o.start_ns < s.host_end_ns
     WHERE s.device = ? AND s.counted AND o.name = ? ORDER BY o.start_ns"""
 

@@ -19,9 +19,8 @@ NO_CHOICE = ("after", "step", "steps_per_epoch")  # Settings that name a run or 
 # Products count as TF32 above this share of their FP32 time on tensor cores. Smaller shares occur without TF32, because the
 # names of some kernels wrongly suggest tensor cores.
 TF32_SHARE = 0.01
-FREQUENT_COPY_SHARE = (
-    0.75  # Share of steps that copy values to the host. A loop that reads its loss only now and then is below this share.
-)
+# Share of steps that copy values to the host. A loop that reads its loss only now and then is below this share.
+FREQUENT_COPY_SHARE = 0.75
 COMPUTE = ("tensor_core_compute", "other_compute")
 IN_WORKERS, INLINE = "in worker processes", "in the training process"
 LAUNCHES = ("launch_bound", "python_host", "launch_latency")

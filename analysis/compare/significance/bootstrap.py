@@ -24,9 +24,8 @@ from sawtooth.analysis.quantiles import student_t
 F64 = NDArray[np.float64]
 
 MIN_STEPS_FOR_INTERVAL = 20  # With fewer steps, a block would be about as long as the series and the interval too narrow.
-RESAMPLES = (
-    2000  # The 2.5 % tail then has 50 resamples. Between seeds, its quantile varies by about 5 % of the interval's width.
-)
+# The 2.5 % tail then has 50 resamples. Between seeds, its quantile varies by about 5 % of the interval's width.
+RESAMPLES = 2000
 MIN_BLOCK = 5  # Shorter blocks break the correlation of neighbouring steps.
 MAX_AUTOCORRELATION = 0.97  # Above this value, no recording of usual length has two independent stretches.
 MAX_BLOCK_SHARE = 1 / 3  # With longer blocks there are fewer than three, which do not show how blocks vary.

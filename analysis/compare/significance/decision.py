@@ -57,9 +57,8 @@ MIN_COUNTED_STEPS = 3
 MIN_RUNS_AS_UNIT = 3  # With fewer runs, the spread between runs has at most one degree of freedom per side.
 MIN_CHANGE_FEW_STEPS = 0.10  # A few steps cannot show smaller changes.
 SOURCE_FLOOR = 0.10  # Step times from telemetry have errors of up to 10 %. Estimates from traces are not better.
-PROFILER_FLOOR = (
-    1.0  # Share of a step. The profiler more than doubles the steps of some programs and does not change those of others.
-)
+# Share of a step. The profiler more than doubles the steps of some programs and does not change those of others.
+PROFILER_FLOOR = 1.0
 MIN_INDEPENDENT = 3  # With fewer per side, 10 to 20 % of the intervals miss the true value (AR(1) at 0.9, 20 to 50 steps).
 
 

@@ -24,9 +24,8 @@ from sawtooth.analysis.replay.simulation import I32, I64, NEVER
 
 # Hardware latencies are below 10 µs, so an operation that starts 20 µs late waited for another stream.
 OTHER_STREAM_NS = 20_000
-MAX_LATENCY_NS = (
-    50_000  # In all measured traces, queued operations started within 20 µs, so a longer delay has an unknown cause.
-)
+# In all measured traces, queued operations started within 20 µs, so a longer delay has an unknown cause.
+MAX_LATENCY_NS = 50_000
 SHIFT_LIMIT_NS = 10_000  # A launch returns 1.5 to 2.5 µs before its kernel starts, so more than 10 µs is not launch latency.
 _NONE = np.empty(0, np.int64)
 REMOVABLE_BY_RUNNING_AHEAD = [CODE[cause.key] for cause in CAUSES if cause.on_host is not None and cause.on_host.runs_ahead]

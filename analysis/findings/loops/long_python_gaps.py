@@ -24,6 +24,11 @@ typical AS (SELECT median(host_end_ns - host_start_ns) AS step_ns FROM steps WHE
 SELECT call_id, ns, step FROM long_gaps, typical
 QUALIFY step IS NULL OR sum(ns) OVER (PARTITION BY step, in_pytorch)
     > if(in_pytorch, $share_in_pytorch, $share) * least(long_gaps.step_ns, typical.step_ns) ORDER BY call_id"""
+_CALLS_IN_GAPS = """
+SELECT c.call_id FROM runtime_calls c ASOF JOIN (SELECT l.thread_id, l.start_ns AS end_ns, min(g.start_ns) AS start_ns
+    FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id JOIN runtime_calls l ON l.call_id = o.call_id
+    WHERE g.device = ? AND list_contains(?::BIGINT[], l.call_id) GROUP BY ALL) w ON c.thread_id = w.thread_id AND c.start_ns <= w.end_ns
+WHERE c.start_ns >= w.start_ns ORDER BY c.call_id"""
 
 
 @once
@@ -43,13 +48,6 @@ def long_python_gaps(context: RuleContext) -> list[tuple[int, int, int | None]]:
         },
     )
     return [(int(call), int(ns), step) for call, ns, step in rows]
-
-
-_CALLS_IN_GAPS = """
-SELECT DISTINCT c.call_id FROM runtime_calls c JOIN (SELECT l.thread_id, l.start_ns AS end_ns, min(g.start_ns) AS start_ns
-    FROM gaps g JOIN gpu_ops o ON o.gpu_op_id = g.next_gpu_op_id JOIN runtime_calls l ON l.call_id = o.call_id
-    WHERE g.device = ? AND list_contains(?::BIGINT[], l.call_id) GROUP BY ALL) w USING (thread_id)
-WHERE c.start_ns >= w.start_ns AND c.start_ns <= w.end_ns ORDER BY c.call_id"""
 
 
 def calls_in_gaps(context: RuleContext, ends: Sequence[int]) -> tuple[int, ...]:

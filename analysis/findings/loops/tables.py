@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext, once
-from sawtooth.analysis.findings.queries.calls import operators
+from sawtooth.analysis.findings.queries.calls import operators, recorded_arguments
 from sawtooth.analysis.findings.queries.passes import backward_op_ids, first_shape
 from sawtooth.analysis.findings.recorded.counted_operations import launched_inside, numel
 from sawtooth.analysis.findings.recorded.parameters import parameters_of
@@ -33,10 +32,6 @@ WHERE a.kind = 'annotation' AND regexp_matches(a.name, '{SPARSE_ADAM}') AND rege
 LOOKUP_OPERATORS = r"^aten::(embedding|embedding_bag)$"
 FILLS = ("aten::zero_", "aten::fill_", "aten::zeros")
 SUMS = ("aten::add", "aten::add_")
-_SIGNATURES = (
-    "SELECT o.cpu_op_id, s.input_dims, s.concrete_inputs FROM cpu_ops o JOIN signatures s USING (signature_id) "
-    "WHERE o.cpu_op_id IN (SELECT unnest(?::BIGINT[]))"
-)
 
 
 @dataclass(frozen=True)
@@ -70,15 +65,6 @@ class TableLookups:
     def max_touched_share(self) -> float:
         """Mean share of a table's rows that a step looks up if no index repeats."""
         return self.indices / (self.tables * self.rows)
-
-
-def recorded_arguments(context: RuleContext, ids: Sequence[int]) -> dict[int, tuple[list[Any], list[Any]]]:
-    """Return the shapes and the values of the arguments of operators, by operator id.
-
-    Lists are empty if the trace has no shapes or values.
-    """
-    rows = context.recording.rows(_SIGNATURES, [list(ids)])
-    return {int(op): (json.loads(dims or "[]"), json.loads(concrete or "[]")) for op, dims, concrete in rows}
 
 
 @once

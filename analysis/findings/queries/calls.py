@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +29,10 @@ LINEAR_ALGEBRA = (
 )
 EVIDENCE_ROWS = 5  # The largest events are enough evidence; more rows only lengthen the page.
 MAX_SPANS = 1000  # More spans cannot be distinguished on a timeline.
+_SIGNATURES = (
+    "SELECT o.cpu_op_id, s.input_dims, s.concrete_inputs FROM cpu_ops o JOIN signatures s USING (signature_id) "
+    "WHERE o.cpu_op_id IN (SELECT unnest(?::BIGINT[]))"
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,15 @@ def operators(context: RuleContext, pattern: str) -> CountedEvents:
     Adds the column thread_id.
     """
     return _events_begun_in_steps(context, "cpu_ops", "cpu_op_id", pattern, "thread_id")
+
+
+def recorded_arguments(context: RuleContext, ids: Sequence[int]) -> dict[int, tuple[list[Any], list[Any]]]:
+    """Return the shapes and the values of the arguments of operators, by operator id.
+
+    Lists are empty if the trace has no shapes or values.
+    """
+    rows = context.recording.rows(_SIGNATURES, [list(ids)])
+    return {int(op): (json.loads(dims or "[]"), json.loads(concrete or "[]")) for op, dims, concrete in rows}
 
 
 FACTORIZATION_RISK = "The step factorizes matrices or solves equations, which may need all bits of FP32. Try the change on a copy of the loop first."

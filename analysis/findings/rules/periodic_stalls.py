@@ -2,9 +2,9 @@
 
 What it checks
     Pauses between training steps, by the loop's own step marks: pauses for a checkpoint, and pauses that are too rare for the
-    loop's normal work. An evaluation counts only if some ranks evaluate while the others wait. Rare steps in which telemetry shows
-    the GPU of one rank idle and the others active count, too. Without such pauses, the rule
-    checks the profile for steps that take at least 1.5 times the median, unless an evaluation or a checkpoint explains them.
+    loop's normal work. An evaluation counts only if some ranks evaluate while the others wait. Rare long steps count, too, if
+    telemetry shows the GPU of one rank idle and the others active. Without such pauses, the rule checks the profile for steps
+    that take at least 1.5 times the median, unless an evaluation or a checkpoint explains them.
 Why it costs time
     Work that happens every N steps (logging, checkpoints, evaluation, garbage collection, a slow batch) adds to the average
     step.
@@ -22,7 +22,6 @@ References
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -30,7 +29,7 @@ import numpy as np
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.loops.acting import acting_passes
 from sawtooth.analysis.findings.loops.evaluation import alone_longer, evaluates_in
-from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, PredictedStep, Rule
+from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, PredictedStep, Row, Rule
 from sawtooth.analysis.findings.policy import RARE_EVENTS
 from sawtooth.analysis.findings.queries.copies import FEWER_CHECKPOINTS_RISK, SAVE_ASYNC, SAVE_LESS, checkpoint_copies
 from sawtooth.analysis.findings.queries.loading import profiles_first_read
@@ -59,11 +58,6 @@ UNKNOWN_WORK_NOTE = (
 )
 OTHER_RULES_NOTE = "Not predicted: the cause of each slow step has its own rule."
 
-FIND_WORK_OF_RANKS = Action(
-    "Look",
-    "at what {ranks} does before these steps",
-    ", such as an evaluation, a checkpoint or a log on its host. Share it with the other ranks, or do it less often or in another thread.",
-)
 IDLE_NOTE = (
     "In these steps, telemetry shows an idle GPU on this rank and active GPUs on the others, which wait in a collective."
 )
@@ -143,7 +137,7 @@ def _evidence_of_pauses(pauses: Pauses, step_ms: float) -> Evidence:
         lost_ms=pauses.ms_per_step if pauses.in_step else None,
         confidence="medium" if is_checkpoint or pauses.period is not None else "low",
         severity="warning" if repeats and share >= WARNING_SHARE else "info",
-        rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
+        rows=_rows(pauses),
         samples_per_second_times=1 / (1 - share) if repeats and not pauses.in_step else None,
     )
 
@@ -155,12 +149,11 @@ def _evidence_of_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float
     work = "Writing a checkpoint" if is_checkpoint else "Evaluation"
     gain_ms = pauses.ms_per_step * (1 - len(pauses.ranks) / world)  # All ranks share the data of the evaluation.
     shared = PredictedStep(step_ms - gain_ms, (max(step_ms - pauses.ms_per_step, 0.0), step_ms - gain_ms / 2))
-    frequency = f"Seen {in_times(len(pauses.steps))} in {pauses.step_count:,} marked steps."
     return Evidence(
         Advice(
             f"{work} takes {ranks} {in_words(pauses.mean_ms)}, {pauses.frequency_text}, while the other ranks wait: {in_words(pauses.ms_per_step)} per step on average",
             SAVE_LESS if is_checkpoint else EVALUATE_ON_ALL,
-            note=f"{frequency} {NOT_IN_STEP_NOTE if not pauses.in_step else CHECKPOINT_NOTE if is_checkpoint else SHARED_NOTE.format(world=world)}",
+            note=f"{_seen(pauses)}. {NOT_IN_STEP_NOTE if not pauses.in_step else CHECKPOINT_NOTE if is_checkpoint else SHARED_NOTE.format(world=world)}",
             risk=FEWER_CHECKPOINTS_RISK if is_checkpoint else "A batch metric must be averaged over all ranks.",
             changes=(SAVE_ASYNC,) if is_checkpoint else EVALUATION_CHANGES,
         ),
@@ -168,7 +161,7 @@ def _evidence_of_some_ranks(context: RuleContext, pauses: Pauses, step_ms: float
         predicted=shared if pauses.in_step and not is_checkpoint else None,
         confidence="high" if pauses.period is not None else "medium",
         severity=None if pauses.in_step else "warning" if pauses.share(step_ms) >= WARNING_SHARE else "info",
-        rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
+        rows=_rows(pauses),
         samples_per_second_times=None if pauses.in_step else 1 / (1 - pauses.share(step_ms)),
     )
 
@@ -179,26 +172,38 @@ def _evidence_of_rare_stalls(pauses: Pauses, step_ms: float) -> Evidence:
     return Evidence(
         Advice(
             f"{rank.capitalize()} stalls for {in_words(pauses.mean_ms)}, {pauses.frequency_text}, while the other ranks wait: {in_words(pauses.ms_per_step)} per step on average",
-            replace(FIND_WORK_OF_RANKS, object=FIND_WORK_OF_RANKS.object.format(ranks=rank)),
-            note=f"Seen {in_times(len(pauses.steps))} in {pauses.step_count:,} marked steps. {IDLE_NOTE}",
+            Action(
+                "Look",
+                f"at what {rank} does before these steps",
+                ", such as an evaluation, a checkpoint or a log on its host. Share it with the other ranks, or do it less often or in another thread.",
+            ),
+            note=f"{_seen(pauses)}. {IDLE_NOTE}",
             risk="It depends on the cause.",
             changes=CHANGES,
         ),
         lost_ms=pauses.ms_per_step,
         predicted=PredictedStep(after_ms, (after_ms, step_ms - pauses.ms_per_step / 2)),
-        rows=[{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)],
+        rows=_rows(pauses),
     )
+
+
+def _seen(pauses: Pauses) -> str:
+    return f"Seen {in_times(len(pauses.steps))} in {pauses.step_count:,} marked steps"
+
+
+def _rows(pauses: Pauses) -> list[Row]:
+    """Return each pause as a row of evidence."""
+    return [{"before step": step, "ms": ms} for step, ms in zip(pauses.steps, pauses.ms, strict=True)]
 
 
 def _frequency_note(pauses: Pauses, step_ms: float) -> str:
     """Return how often pauses come, in words, and whether they are part of the step time."""
     outside_note = f"Not part of the step time of {in_words(step_ms)}. Without the pauses, a step takes the same time, but the run does more steps per hour."
-    count = f"Seen {in_times(len(pauses.steps))} in {pauses.step_count:,} marked steps"
     frequency = "their frequency is not known more precisely"
     if pauses.period is not None:
         mean = in_words(pauses.mean_ms / pauses.period)
         frequency = f"about once every {pauses.period:,.0f} steps, {mean} per step on average"
-    return " ".join([*([] if pauses.in_step else [outside_note]), f"{count}: {frequency}."])
+    return " ".join([*([] if pauses.in_step else [outside_note]), f"{_seen(pauses)}: {frequency}."])
 
 
 def _evidence_of_slow_steps(context: RuleContext) -> Iterator[Evidence]:

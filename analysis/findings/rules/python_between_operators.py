@@ -31,12 +31,11 @@ from sawtooth.analysis.findings.recorded.source_lines import heaviest_function
 from sawtooth.analysis.findings.straggler_limits import stalls_in_few_steps
 from sawtooth.analysis.replay.edits import WithoutHostCause
 from sawtooth.analysis.run.model import Action, CodeChange, Explains
-from sawtooth.analysis.units import in_words
+from sawtooth.analysis.units import in_words, times_and_period
 
 TIMES_IN_WORDS = {1: "once", 2: "twice"}
-LONG_STRETCH_SHARE = (
-    0.8  # Share of the time in long stretches. Steps are counted as slow until they have this share of the time.
-)
+# Share of the time in long stretches. Steps are counted as slow until they have this share of the time.
+LONG_STRETCH_SHARE = 0.8
 MIN_STALL_SHARE = 0.5  # Of the longest gap. In a rank that stalls in a few steps, such a gap is a stall.
 MIN_MEAN_SHARE = 0.25  # Of the mean time per step. A step with less time is not counted as slow.
 
@@ -139,7 +138,7 @@ def _ns_by_step(rows: Sequence[tuple[int, int, int | None]]) -> list[int]:
 
 def how_often(times: int, steps: int) -> str:
     """Return the words for ``times`` in ``steps``, such as "twice in 7 steps" or "once per step"."""
-    count, period = (times, f"in {steps} steps") if times < steps else (round(times / steps), "per step")
+    count, period = times_and_period(times, steps)
     return f"{TIMES_IN_WORDS.get(count, f'{count} times')} {period}"
 
 

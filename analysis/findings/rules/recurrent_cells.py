@@ -29,10 +29,9 @@ import pandas as pd
 from sawtooth.analysis.findings.builders import without_freeing
 from sawtooth.analysis.findings.context import RuleContext
 from sawtooth.analysis.findings.kernel_retiming import HALF_BITS
-from sawtooth.analysis.findings.loops.tables import recorded_arguments
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Relation, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
-from sawtooth.analysis.findings.queries.calls import RECURRENT_CELLS, launching_calls, operators
+from sawtooth.analysis.findings.queries.calls import RECURRENT_CELLS, launching_calls, operators, recorded_arguments
 from sawtooth.analysis.findings.queries.passes import Passes, merged_body_edits, passes
 from sawtooth.analysis.findings.recorded.counted_operations import evidence_of, ms_per_step, product_dtype
 from sawtooth.analysis.knowledge.hardware import GpuPeaks

@@ -20,9 +20,8 @@ MAX_SHARE_DIFFERENCE = 0.1
 SAME_PERIOD = 0.005  # Periods with a smaller relative difference have the same two or three digits.
 MAX_PERIOD_DIFFERENCE = 0.2  # Periods that differ by at most this share belong to the same sawtooth.
 SAME_ACTIVITY = 0.15  # Share of the SMs. The counter measures their activity, while the profile only gives an estimate.
-SHORT_STEP = (
-    3.0  # If dips are at most this many steps apart, they belong to the steps, so a profile of whole steps shows their cause.
-)
+# If dips are at most this many steps apart, they belong to the steps, so a profile of whole steps shows their cause.
+SHORT_STEP = 3.0
 # The causes and rules of a profile that agree with the likely source by the samples.
 SAME_SOURCE = {
     "data loader": {"data_wait", "data-loader-starves-gpu", "batches-in-bursts", "samples-prepared-alone"},

@@ -1,6 +1,6 @@
 """Kernel time of ranks without the slowdown by communication that waits for other ranks.
 
-Kernels that run only during communication are called loud. Its time is replaced by the time that another rank needs for the
+A kernel that runs only during communication is called loud. Its time is replaced by the time that another rank needs for the
 same kernel without communication. If the rank has another batch size, no other rank runs the same shape. Then the ratio of
 the ranks' work comes from the kernels that both ranks run without communication.
 """

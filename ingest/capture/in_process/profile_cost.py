@@ -16,9 +16,8 @@ from ...loop.command import EARLY_END, PAUSED
 from .event_limit import MAX_EVENTS, EventLimit
 from .rank_agreement import agreed_end
 
-SLOWED_STEPS = (
-    2  # The end of a profile slows two steps: the trace is written during the first, and CUPTI is detached during the second.
-)
+# The end of a profile slows two steps: the trace is written during the first, and CUPTI is detached during the second.
+SLOWED_STEPS = 2
 # If the loop ends during a profile, the trace is written if it has this many whole steps. Otherwise the profile is discarded.
 MIN_PROFILED_STEPS = 3
 MIN_REPORTED_S = 3.0  # Shorter pauses are not reported. The profile of a usual loop is written in one to two seconds.

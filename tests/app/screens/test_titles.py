@@ -40,7 +40,10 @@ def test_a_title_loses_only_its_full_stop() -> None:
 
 
 def test_an_estimated_step_has_the_same_sign_before_and_after() -> None:
-    """The headline and the bar mark the same times as estimates (not "100 → ≈ 50 ms" beside "≈ 100 ms")."""
+    """The headline and the bar mark the same times as estimates.
+
+    A headline with "100 → ≈ 50 ms" does not stand beside a bar with "≈ 100 ms".
+    """
     result, stairs = stairs_of((50.0, 45.0, 55.0))
     measured, _, _ = (piece.replace("\xa0", " ") for piece in _title(result, stairs))
     estimated, bar, saved = (piece.replace("\xa0", " ") for piece in _title(_estimated(result), stairs))

@@ -13,6 +13,23 @@ from tests.support.findings_of import finding, result_of
 from tests.support.paths import SHARED
 
 STEP_US = 1000
+DTYPE_KERNELS = {"float": "ampere_sgemm_128x128_tn", "c10::BFloat16": "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"}
+
+
+def lstm_cells(dtype: str, *, rows: int, size: int, calls: int = 12) -> ChromeTrace:
+    """Return a loop over LSTM cells whose hidden state is ``rows`` × ``size``, two products a call."""
+    trace = ChromeTrace(made_for=f"{calls} cells of {rows} × {size} in {dtype}")
+    state, weight = [rows, size], [4 * size, size]
+    for begin in trace.each_step(4, 8000):
+        for call in range(calls):
+            at = begin + 10 + 320 * call
+            trace.op(
+                "aten::lstm_cell", at, at + 280, [state, [state, state], weight, weight], [dtype, "TensorList", dtype, dtype]
+            )
+            for start in (at + 5, at + 135):
+                trace.op("aten::addmm", start, start + 120, [[4 * size], state, weight[::-1]], [dtype] * 3)
+                trace.launch((start + 5, start + 10), (start + 12, start + 115), DTYPE_KERNELS[dtype])
+    return trace
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -43,15 +60,7 @@ def test_cells_inside_one_call_cost_launches_but_no_operators() -> None:
 
 def test_the_interval_of_a_recurrent_layer_includes_fp32_products(tmp_path: Path) -> None:
     # cuDNN's default is TF32, but a script may turn it off. Without it, products of this size take more than three times as long.
-    trace = ChromeTrace()
-    for k in range(4):
-        trace.step(k + 1, 8000 * k, 8000 * (k + 1))
-        for at in range(8000 * k + 10, 8000 * k + 3850, 320):
-            trace.op("aten::lstm_cell", at, at + 280, [[256, 1024], [256, 1024]], FLOAT)
-            for start in (at + 5, at + 135):
-                trace.op("aten::addmm", start, start + 120, [[4096], [256, 1024], [1024, 4096]], ["float"] * 3)
-                trace.launch((start + 5, start + 10), (start + 12, start + 115), "ampere_sgemm_128x128_tn")
-    cells = of_rule(analysed(tmp_path, trace), "recurrent-cells")
+    cells = of_rule(analysed(tmp_path, lstm_cells("float", rows=256, size=1024)), "recurrent-cells")
     assert cells is not None
     products = next(edit for edit in cells.edits if isinstance(edit, TimedOps))
     assert sum(products.high_ns) > 3 * sum(products.dur_ns) > 3 * sum(products.low_ns)
@@ -82,23 +91,13 @@ def test_cells_are_time_steps_only_in_sequences(tmp_path: Path, sizes: tuple[int
 def test_cells_in_bf16_are_not_predicted_in_tf32(tmp_path: Path) -> None:
     """The sum of products of one weight takes a TF32 kernel twice as long as a bf16 kernel."""
     times = {}
-    for dtype, kernel in (
-        (FLOAT[0], "ampere_sgemm_128x128_tn"),
-        ("c10::BFloat16", "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"),
-    ):
-        trace = ChromeTrace(made_for=f"cells in {dtype}")
-        for k in range(4):
-            trace.step(k + 1, 8000 * k, 8000 * (k + 1))
-            for at in range(8000 * k + 10, 8000 * k + 3850, 320):
-                trace.op("aten::lstm_cell", at, at + 280, [[256, 1024], [256, 1024]], [dtype] * 2)
-                for start in (at + 5, at + 135):
-                    trace.op("aten::addmm", start, start + 120, [[4096], [256, 1024], [1024, 4096]], [dtype] * 3)
-                    trace.launch((start + 5, start + 10), (start + 12, start + 115), kernel)
+    for dtype in DTYPE_KERNELS:
+        trace = lstm_cells(dtype, rows=256, size=1024)
         cells = of_rule(analysed(tmp_path / dtype.split(":")[-1], trace), "recurrent-cells")
         assert cells is not None
         times[dtype] = sum(next(edit for edit in cells.edits if isinstance(edit, TimedOps)).dur_ns)
-        assert ("TF32" in cells.prediction_note) is ("TF32" in cells.risk) is (dtype == FLOAT[0])
-    assert 1.5 * times["c10::BFloat16"] < times[FLOAT[0]]
+        assert ("TF32" in cells.prediction_note) is ("TF32" in cells.risk) is (dtype == "float")
+    assert 1.5 * times["c10::BFloat16"] < times["float"]
 
 
 @pytest.mark.parametrize(
@@ -112,19 +111,7 @@ def test_the_host_launches_each_time_step_of_a_wide_layer(
 
     The limit is 128, or 192 in the forward pass.
     """
-    kernel = "ampere_sgemm_32x128_tn" if dtype == "float" else "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_NNT"
-    trace = ChromeTrace(made_for=f"a layer of {size} in {dtype}")
-    for k in range(4):
-        trace.step(k + 1, 8000 * k, 8000 * (k + 1))
-        for at in range(8000 * k + 10, 8000 * k + 7690, 320):
-            state, weight = [64, size], [4 * size, size]
-            trace.op(
-                "aten::lstm_cell", at, at + 280, [state, [state, state], weight, weight], [dtype, "TensorList", dtype, dtype]
-            )
-            for start in (at + 5, at + 135):
-                trace.op("aten::addmm", start, start + 20, [[4 * size], state, weight[::-1]], [dtype] * 3)
-                trace.launch((start + 5, start + 10), (start + 12, start + 115), kernel)
-    cells = of_rule(analysed(tmp_path, trace), "recurrent-cells")
+    cells = of_rule(analysed(tmp_path, lstm_cells(dtype, rows=64, size=size, calls=24)), "recurrent-cells")
     assert cells is not None
     host = next(edit for edit in cells.edits if isinstance(edit, FasterHost))
     assert (host.factor, host.low, host.high) == shares
