@@ -44,9 +44,9 @@ def accumulated_steps(context: RuleContext) -> list[list[MicroBatch]]:
     count = len(work)
     in_backward, is_added, is_update = (np.zeros(count, bool) for _ in range(3))
     in_backward[context.launches.launched_in_backward()] = True
-    if not in_backward.any():
-        return []
     is_added[context.launches.launched_during(np.array(operators(context, ACCUMULATIONS).ids, np.int64))] = True
+    if not (in_backward.any() and is_added.any()):
+        return []
     is_update[work["gpu_op_id"].isin(launched_by_optimizer(context.recording, context.rank.device))] = True
     communicates = (work["category"] == "communication").to_numpy(bool)
     kind = work.groupby(["operator", "signature_id"], dropna=False, sort=False).ngroup().to_numpy(np.int64)
