@@ -164,12 +164,12 @@ def _with_ranks(context: RuleContext, finding: Finding) -> Finding:
     if len(losing) == len(ranks):
         return _with_note(finding, f"All {len(ranks)} ranks lose time to this cause.")
     if len(losing) == 1 and any(CAUSE_OF[cause].slowed for cause in causes) and not _is_late(context):
-        return _with_note(replace(finding, title=f"{finding.title}, on {_name_of(context.rank)}"), OTHERS_WAIT)
+        return _with_note(replace(finding, title=f"{finding.title} ({_name_of(context.rank)})"), OTHERS_WAIT)
     names = [_name_of(rank) for rank in losing[:MAX_NAMED]]
     rank_names = (
-        f"{names[0]} alone" if len(losing) == 1 else f"{', '.join(names)}{' and others' if len(losing) > MAX_NAMED else ''}"
+        f"only {names[0]}" if len(losing) == 1 else f"{', '.join(names)}{' and others' if len(losing) > MAX_NAMED else ''}"
     )
-    return replace(finding, title=f"{finding.title}, on {rank_names}")
+    return replace(finding, title=f"{finding.title} ({rank_names})")
 
 
 def _is_late(context: RuleContext) -> bool:

@@ -208,7 +208,7 @@ def loader_limit(facts: UserFacts, host: HostLoad | None = None) -> tuple[str, A
         Action(
             "Give",
             "the loader more workers",
-            ", up to the number of cores, or make a sample cheaper: decode smaller images, cache decoded samples, decode on the GPU (DALI).",
+            ", up to the number of cores, or reduce the work per sample: decode smaller images, cache decoded samples, or decode on the GPU (DALI).",
         ),
     )
 
@@ -271,7 +271,7 @@ def host_limit_words(host: HostLoad, limit: Limit) -> tuple[str, Action]:
                 Action(
                     "Give",
                     "the loader more workers",
-                    f": {host.means.get('workers', 0.0):.0f} workers use {cores:.0f} cores. Then make a sample cheaper.",
+                    f": {host.means.get('workers', 0.0):.0f} workers use {cores:.0f} cores. Then reduce the work per sample.",
                 ),
             )
         case "disk":

@@ -39,9 +39,9 @@ MORE_THAN_LOSS = 1.1  # If the gain is this many times the loss in the title, th
 TITLE_WITH_REST = "{title}. The change also saves {rest}"
 # Words for the rest of the gain, by the kinds of edits in a change. The first matching row counts.
 REST_BY_EDIT: tuple[tuple[tuple[type, ...], str], ...] = (
-    ((AsGraph,), "the host's other work between launches"),
-    ((WithoutHostCause, FasterHost), "such time outside the profiled steps"),
-    ((WithoutWaits, WithoutCalls), "later waits, because the host runs ahead of the GPU again"),
+    ((AsGraph,), "other host work between the launches"),
+    ((WithoutHostCause, FasterHost), "the same waits in steps outside the profile"),
+    ((WithoutWaits, WithoutCalls), "later waits, because the host can then queue kernels ahead of the GPU"),
 )
 REST_OF_LAUNCHES = "the launches of this work"  # For changes that remove or shorten GPU operations.
 

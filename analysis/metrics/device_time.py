@@ -76,12 +76,12 @@ def occupancy(measured: DeviceMeasurements) -> Reading:
     if not weight:
         return missing("The trace has no occupancy estimates.")
     unseen = float(with_occupancy["occupancy_unseen_ns"].fillna(0).sum()) / weight
-    not_estimated = f"The profiler wrote no occupancy for kernels with {percent(unseen)} of the kernel time"
+    not_estimated = f"The profiler wrote no occupancy for {percent(unseen)} of the kernel time"
     if unseen > NO_MEAN_ABOVE:
         return missing(f"{not_estimated}.")
     share = float((with_occupancy["occupancy_pct"] * with_occupancy["ns"]).sum() / weight / 100)
     if unseen > NO_NOTE_UP_TO:
-        note = f"{not_estimated}. They count as 0, so this mean is a lower bound."
+        note = f"{not_estimated}. This part counts as 0, so the mean is a lower bound."
         return Reading(share, trust="caution", notes=(note,))
     return Reading(share, notes=("The profiler's estimate, not a measurement.",))
 
@@ -123,7 +123,7 @@ METRICS = (
         good=0.75,  # Transformers in bf16 with fused attention typically reach this.
     ),
     Metric(
-        key="tensor_core_unknown_share", label="Tensor cores unknown", unit="share", better="lower",
+        key="tensor_core_unknown_share", label="Tensor-core use unknown", unit="share", better="lower",
         definition="Time owned by kernels whose tensor-core use no rule decides ÷ time owned by any compute kernel.",
         source="Kernel names, operators and dtypes. Shown next to the tensor-core share, not included in it.",
         compute=undecided_share,

@@ -183,7 +183,7 @@ def mfu_at_dtype(measured: DeviceMeasurements) -> Reading:
     seconds = sum(count / ((peaks[dtype] or 0.0) * 1e12) for dtype, count in flops.by_dtype.items())
     used = ", ".join(f"{dtype} {peak:g}" for dtype, peak in peaks.items())
     share = seconds / measured.counted / (rate.step_ms / 1e3)
-    notes = (f"Peaks in TFLOP/s: {used}.",)
+    notes = (f"The peaks are {used} TFLOP/s.",)
     if share > FASTEST_CLOCK:
         return Reading(share, trust="unusable", notes=(ABOVE_PEAK, *notes))
     unsure = flops.by_dtype.get(FP32_UNCERTAIN, 0.0)
@@ -253,7 +253,7 @@ METRICS = (
         doubted_by=("lost_launches", "step_of_profile"),
     ),
     Metric(
-        key="achieved_tflops", label="Achieved", unit="TFLOP/s", better="higher",
+        key="achieved_tflops", label="Achieved FLOP rate", unit="TFLOP/s", better="higher",
         definition="FLOPs per step ÷ best step time.",
         source="flops_per_step, best_step_time_ms.",
         compute=achieved_rate,

@@ -1,6 +1,6 @@
-"""The four factors of MFU: busy share, FLOP-kernel share, clock share, and FLOP-kernel efficiency.
+"""The four factors of MFU: GPU busy, matrix-kernel time, SM clock, and matrix-kernel efficiency.
 
-FLOP kernels are GEMM, convolution and attention kernels.
+Matrix kernels, or FLOP kernels, are GEMM, convolution and attention kernels.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def busy_factor(measured: DeviceMeasurements) -> Reading:
         return missing(factors)
     replayed = measured.works_ms is not None and measured.best.source != "profile"
     source = "estimated without the profiler" if replayed else "as profiled"
-    note = f"This is the busy time per step, {source}, divided by the step time of the MFU."
+    note = f"The busy time per step ({source}) as a share of the step time."
     return _above_one(
         Reading(factors.busy, trust=factors.rate.trust, notes=(*factors.rate.doubts, note)), LONGER_THAN_THE_STEP, "caution"
     )
@@ -97,8 +97,8 @@ def efficiency_factor(measured: DeviceMeasurements) -> Reading:
     gpu, flops = measured.gpu, measured.facts.flops
     by_dtype = flops.by_dtype if flops is not None else {}
     peaks = {d: peak for d in by_dtype if gpu and (peak := gpu.peak_tflops(d)) and peak != factors.rate.peak}
-    other_peaks = "".join(f"; the peak of {dtype} is {peak:g}" for dtype, peak in peaks.items())
-    notes = (f"Relative to the peak of MFU: {factors.rate.peak:g} TFLOP/s dense ({factors.rate.peak_of}){other_peaks}.",)
+    other_peaks = "".join(f" The peak of {dtype} is {peak:g} TFLOP/s." for dtype, peak in peaks.items())
+    notes = (f"The peak of the MFU is {factors.rate.peak:g} TFLOP/s dense ({factors.rate.peak_of}).{other_peaks}",)
     reason = ABOVE_16_BIT_PEAK if any(dtype in NARROW for dtype in by_dtype) else TOO_EFFICIENT
     return _above_one(
         Reading(factors.efficiency, trust=factors.rate.trust, notes=(*factors.rate.doubts, *notes)), reason, "caution"
@@ -114,21 +114,21 @@ def _above_one(factor: Reading, reason: str, trust: Trust = "ok") -> Reading:
 
 METRICS = (
     Metric(
-        key="mfu_factor_busy", label="Busy share of MFU", unit="share", better="higher",
+        key="mfu_factor_busy", label="MFU factor: GPU busy", unit="share", better="higher",
         definition="Busy time per step ÷ the step time of the MFU.",
         source="Ledger, step time.",
         compute=busy_factor,
         doubted_by=("lost_launches", "step_of_profile"),
     ),
     Metric(
-        key="mfu_factor_flop_kernels", label="FLOP-kernel share", unit="share", better="higher",
+        key="mfu_factor_flop_kernels", label="MFU factor: matrix-kernel time", unit="share", better="higher",
         definition="Union of all GEMM, convolution and attention kernels per step ÷ the busy time per step of the busy share.",
         source="Kernel categories, ledger.",
         compute=flop_kernel_factor,
         high=1,
     ),
     Metric(
-        key="mfu_factor_clock", label="Clock share", unit="share", better="higher",
+        key="mfu_factor_clock", label="MFU factor: SM clock", unit="share", better="higher",
         definition="Mean SM clock ÷ the clock at which the peak is quoted; 1 with a note if telemetry does not show the clock. Under a power cap on an H200, NVML "
         "reports a clock 6 to 10 % above the SMs' actual clock. The efficiency factor is then too low by this difference.",
         source="Telemetry, hardware.toml.",
@@ -136,7 +136,7 @@ METRICS = (
         high=4,  # No clock is four times the rated one.
     ),
     Metric(
-        key="mfu_factor_efficiency", label="FLOP-kernel efficiency", unit="share", better="higher",
+        key="mfu_factor_efficiency", label="MFU factor: matrix-kernel efficiency", unit="share", better="higher",
         definition="MFU ÷ the other three factors: the rate of GEMM, convolution and attention kernels while they run, as a share of the peak at their clock.",
         source="MFU and its other factors.",
         compute=efficiency_factor,

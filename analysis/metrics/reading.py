@@ -50,7 +50,11 @@ def lowest_trust(*trusts: Trust) -> Trust:
 
 
 def with_caution(reading: Reading, note: str) -> Reading:
-    """Return ``reading`` with one more note and at most the trust "caution"; unchanged without a value."""
+    """Return ``reading`` with one more note and at most the trust "caution"; unchanged without a value.
+
+    The first note of a reading that is not fully trusted is the reason. Reports show this note.
+    """
     if reading.value is None:
         return reading
-    return replace(reading, trust=lowest_trust(reading.trust, "caution"), notes=(*reading.notes, note))
+    notes = (note, *reading.notes) if reading.trust == "ok" else (*reading.notes, note)
+    return replace(reading, trust=lowest_trust(reading.trust, "caution"), notes=notes)

@@ -41,7 +41,7 @@ MIN_LOADED = 0.8
 TOO_WIDE = 2.25
 NO_STEPS = "The trace has no steps: no ProfilerStep, optimizer step or repeated annotation, and the host repeats no work."
 OPENING_STEP = "The first profiled step is one of the few counted steps. It may include warm-up, which cannot be recognised in so few steps."
-ONE_STEP = "A single step may include the time to fill the pipeline, and does not show how steps vary."
+ONE_STEP = "Only one step is profiled. It may include warm-up, and it does not show how steps vary."
 MAY_BE_GPU = f"The GPU may limit the step: kernels and their dispatch take {{floor}}, which the interval includes. {SAMPLE_IT}"
 
 
@@ -251,7 +251,7 @@ def _by_profile(
         return "profile", Reading(
             mean_ms, None, profiled.trust, (note, *profiled.notes, *extra), _lowest(low, mean_ms), _highest(high, mean_ms)
         )
-    note = f"Estimated without the profiler's cost. The mean profiled step took {in_words(mean_ms, 4)}."
+    note = "Estimated without the profiler's cost."
     return "estimate", Reading(est.value, None, "caution", (note, *est.notes), low, high)
 
 

@@ -17,14 +17,14 @@ def kernels_per_step(measured: DeviceMeasurements) -> Reading:
 
 METRICS = (
     Metric(
-        key="step_time_ms", label="Step time, profiled (median)", unit="ms", better="lower",
+        key="step_time_ms", label="Step time, profiled", unit="ms", better="lower",
         definition="Median over the counted steps of the difference of consecutive step ends on the device, as the profiler recorded them.",
         source="Launches and their GPU operations: a step ends on the device when the last GPU operation that it launched ends.",
         compute=lambda measured: measured.best.profiled,
         doubted_by=("lost_launches", "one_step"),
     ),
     Metric(
-        key="step_time_unprofiled_est_ms", label="Step time, unprofiled estimate", unit="ms", better="lower",
+        key="step_time_unprofiled_est_ms", label="Step time without profiler, estimated", unit="ms", better="lower",
         definition="Step time in a replay of the recorded launches, waits and GPU operations, without the profiler's own cost on the host.",
         source="Replay, calibrated on this trace.",
         compute=lambda measured: measured.best.estimate,

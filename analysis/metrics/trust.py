@@ -26,8 +26,8 @@ MAY_WAIT = ("comm_wait", "unattributed")  # Causes of exposed communication that
 DECIDES_MEAN = 0.10  # One step determines the mean if the mean of the other steps differs by more than this share.
 DROPPED = ": the profiler dropped host events"
 LOST_MARKS = "Some steps were recorded without their marks: the counted steps may differ from them."
-SINGLE_STEP = "The profile has one counted step, so it cannot show how steps vary."
-BEGUN_BEFORE = "The only step may have begun before the recording, because its mark shows only its end."
+SINGLE_STEP = "The profile has only one usable step, so it does not show how steps vary."
+BEGUN_BEFORE = "The start of the only step is not marked, so the recording may lack a part of it."
 
 
 @dataclass(frozen=True)
@@ -115,17 +115,17 @@ def doubts_of_outlier(steps: pd.DataFrame, idle_ns: Mapping[int, int], source: s
     if abs(without[outlier] - mean) > DECIDES_MEAN * mean:
         shortest, longest = in_words(ns.min() / 1e6), in_words(ns.max() / 1e6)
         middle = f"median; their mean is {in_words(mean / 1e6)}" if len(ns) > 2 else "mean"
-        doubts["one_step"] = f"The {len(ns)} counted steps take {shortest} to {longest}. This number is their {middle}."
+        doubts["one_step"] = f"The {len(ns)} profiled steps take {shortest} to {longest}. This is their {middle}."
         if source == "profile":
             doubts["step_of_profile"] = doubts["one_step"]
     if timed.sum() < 2:
-        return doubts | {"one_step_idle": f"Only one of {len(ns)} counted steps takes time on the GPU."}
+        return doubts | {"one_step_idle": f"Only one of {len(ns)} profiled steps takes time on the GPU."}
     ns, busy = ns[timed], busy[timed]
     share, without = busy.sum() / ns.sum(), (busy.sum() - busy) / (ns.sum() - ns)
     outlier = int(np.abs(without - share).argmax())
     if abs(without[outlier] - share) > DECIDES_MEAN * share:
         doubts["one_step_idle"] = (
-            f"The GPU is busy for {percent(busy[outlier] / ns[outlier])} of one counted step, and for {percent(without[outlier])} of the other {'step' if len(ns) == 2 else f'{len(ns) - 1} steps'}. This number is the share of their total time."
+            f"The GPU is busy for {percent(busy[outlier] / ns[outlier])} of one profiled step, and for {percent(without[outlier])} of the other {'step' if len(ns) == 2 else f'{len(ns) - 1} steps'}. This is the mean over their time."
         )
     return doubts
 
@@ -171,7 +171,7 @@ def diagnostics_of(ranks: Iterable[Ranked]) -> list[Diagnostic]:
         if facts.carried_over:
             sentence = (
                 f"{facts.carried_over:,} GPU operations ({in_words(facts.carried_over_ns / 1e6)}) on {rank_in_words} were launched before the "
-                "capture began. They count as busy time, but not as part of a step."
+                "recording began. They count as busy time, but belong to no step."
             )
             diagnostics.append(Diagnostic("carried_over", "info", sentence, facts.carried_over))
         if facts.orphan:

@@ -56,8 +56,8 @@ def by_telemetry(work: StepWork, sampled: DeviceTelemetry) -> StepTimeEvidence |
     low, high = interval(work, mean, sampled.period_s.get(column, 1.0), in_part)
     low, high = step * low, step * high
     notes = [
-        f"Computed from telemetry: kernels and their dispatch take {in_words(work.resident_ns / 1e6, 4)} of a step, and {NAMES[column]} is {mean.value:.3g} % over {mean.seconds:.1f} s of "
-        f"training outside the profile. So a step takes {in_words(step, 4)}."
+        f"Computed from telemetry: {NAMES[column]} is {mean.value:.3g} % over {mean.seconds:.1f} s outside the profile, and a step keeps the GPU busy "
+        f"for {in_words(work.resident_ns / 1e6, 4)} (kernels and their dispatch)."
     ]
     if in_part > COPIES_SHARE * work.occupied_ns:
         other_work = "the pageable copies" if work.pageable_ns > work.allocating_ns else "what the driver does for new memory"

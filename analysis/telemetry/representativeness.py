@@ -63,10 +63,10 @@ def judge_profile(
         return Representativeness(None, telemetry.ms * 1e6, "There is no estimate of the step to compare telemetry with.")
     estimate = estimate_ns / 1e6
     ratio = telemetry.ms / estimate
-    telemetry_result = telemetry.notes[0].rstrip(".")
+    telemetry_result = f"{telemetry.notes[0]} This step time, {in_words(telemetry.ms)}, is"
     if longer_than_profile(telemetry.ms, telemetry.low_ms, estimate, profiled_ms, bounded=bounded):
-        sentence = f"{telemetry_result}, {significant(ratio, 2)} times the {in_words(estimate)} estimated from the profile. The profiled steps are not representative of the run."
+        sentence = f"{telemetry_result} {significant(ratio, 2)} times the {in_words(estimate)} estimated from the profile. The profiled steps are not representative of the run."
         return Representativeness(False, telemetry.ms * 1e6, sentence)
-    relation = "in line with" if telemetry.contains(estimate) else "compared with"
-    sentence = f"{telemetry_result}, {relation} the {in_words(estimate)} estimated from the profile."
+    relation = "in line with" if telemetry.contains(estimate) else f"{significant(ratio, 2)} times"
+    sentence = f"{telemetry_result} {relation} the {in_words(estimate)} estimated from the profile."
     return Representativeness(True, telemetry.ms * 1e6, sentence)

@@ -8,16 +8,28 @@ from collections.abc import Iterable
 from sawtooth.analysis.metrics.reading import Reading
 from sawtooth.analysis.metrics.registry import METRICS
 from sawtooth.analysis.run.model import RunResult
+from sawtooth.analysis.run.verdict import busy_share_of_best
 from sawtooth.app import format as fmt
-from sawtooth.app.words.comparisons import changes
+from sawtooth.app.words.comparisons import audit, changes
 from sawtooth.ingest.loop.step_boundary import NO_OPTIMIZER
 
 NO_VALUE = "no value"
-# Values that need not be shown: no exposed communication, no unknown part, all FLOPs counted.
-UNINFORMATIVE_VALUES = {"exposed_comm_share": 0.0, "tensor_core_unknown_share": 0.0, "flop_coverage": 1.0}
+# Values that need not be shown: no exposed communication, no unknown part, all FLOPs counted, no sampled clock.
+UNINFORMATIVE_VALUES = {
+    "mfu_factor_clock": 1.0,
+    "exposed_comm_share": 0.0,
+    "tensor_core_unknown_share": 0.0,
+    "flop_coverage": 1.0,
+}
 # Readings that repeat another reading: its complement, or the same value for most runs.
 COMPLEMENTS = {"gpu_idle_share": "gpu_busy_share"}
 OFTEN_EQUAL = {"hfu": "mfu", "mfu_at_dtype": "mfu"}
+
+
+def busy_of_run(result: RunResult) -> str | None:
+    """Return the GPU's busy share of the run's step, as in the headline, or None."""
+    share = busy_share_of_best(result.lead) if result.lead is not None and result.lead.ledger else None
+    return fmt.share(share) if share is not None else None
 
 
 def what_a_step_is(result: RunResult) -> str | None:
@@ -39,7 +51,10 @@ def informative(result: RunResult) -> list[str]:
     def is_informative(key: str) -> bool:
         value = result.metrics[key].value
         if key in OFTEN_EQUAL:
-            return value != result.metrics[OFTEN_EQUAL[key]].value
+            other = OFTEN_EQUAL[key]
+            return fmt.reading(key, result.metrics[key]) != fmt.reading(other, result.metrics[other])
+        if key == "mfu_factor_busy":
+            return fmt.reading(key, result.metrics[key]) != busy_of_run(result)
         is_complement = key in COMPLEMENTS and result.metrics[COMPLEMENTS[key]].value is not None
         return not is_complement and (key not in UNINFORMATIVE_VALUES or value != UNINFORMATIVE_VALUES[key])
 
@@ -56,7 +71,8 @@ def values(result: RunResult, keys: Iterable[str] = METRICS) -> list[tuple[str, 
     for key in sorted(keys, key=lambda key: key != "best_step_time_ms"):
         reading = result.metrics[key]
         if reading.value is not None:
-            rows.append((changes.label(key), fmt.reading(key, reading), _remark(key, reading, first)))
+            shown_value = audit.step_time(result) if key == "best_step_time_ms" else fmt.reading(key, reading)
+            rows.append((changes.label(key), shown_value, _remark(key, reading, first)))
     return rows
 
 
@@ -64,12 +80,14 @@ def _remark(key: str, reading: Reading, first: dict[str, str]) -> str:
     note = next(iter(reading.notes), "")
     if reading.trust == "ok":
         is_above_one = METRICS[key].unit == "share" and (reading.value or 0.0) > 1
-        return " ".join(reading.notes) if is_above_one else ""
+        return note if is_above_one else ""
+    if reading.bound is not None:
+        return note
     if not note:
         return reading.trust
     label = changes.label(key)
     first_label = first.setdefault(note, label)
-    return f"{reading.trust}: {note if first_label == label else f'as for {first_label}'}"
+    return f"{reading.trust}: {note if first_label == label else f'see {first_label}'}"
 
 
 def missing(result: RunResult) -> list[tuple[str, str]]:

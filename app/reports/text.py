@@ -11,7 +11,7 @@ from sawtooth.analysis.metrics.trust import Diagnostic
 from sawtooth.analysis.reading_order import best_ms, is_advice
 from sawtooth.analysis.run.model import Finding, LedgerRow, RankResult, RunResult
 from sawtooth.analysis.run.scaled_ledger import NOTHING_MS
-from sawtooth.analysis.run.verdict import Column, busy_share_of_best, columns_of, judge, parts_of
+from sawtooth.analysis.run.verdict import Column, columns_of, judge, parts_of
 from sawtooth.app import format as fmt
 from sawtooth.app.printable import aligned
 from sawtooth.app.reports import numbers
@@ -58,12 +58,12 @@ def markdown(result: RunResult) -> str:
         f"**{as_written(headline(result))}**",
         "",
     ]
-    for subtitle in filter(None, (below(result), numbers.what_a_step_is(result), *numbers.remarks(result))):
+    for subtitle in filter(None, (_subtitle(result), numbers.what_a_step_is(result), *numbers.remarks(result))):
         lines += [as_written(subtitle), ""]
     lines += _blocks(result)
     lines += _findings_markdown(result)
     lines += ["", "<details><summary>Numbers</summary>", "", "| metric | value | trust |", "| --- | ---: | --- |"]
-    if (busy := _busy_of_run(result)) is not None:
+    if (busy := numbers.busy_of_run(result)) is not None:
         lines.append(f"| {BUSY_OF_RUN} | {busy} |  |")
     lines += [f"| {label} | {value} | {as_written(remark)} |" for label, value, remark in numbers.values(result)]
     absent = numbers.missing(result)
@@ -81,6 +81,12 @@ def markdown(result: RunResult) -> str:
     if limits := limiting_diagnostics(result):
         lines += ["", *(f"- {as_written(limit.sentence)}" for limit in limits)]
     return "\n".join([*lines, "", "</details>"]) + "\n"
+
+
+def _subtitle(result: RunResult) -> str:
+    """Return the line below the headline, without the title of the first finding."""
+    line, first = below(result) or "", next(iter(result.findings), None)
+    return line.removeprefix(f"{first.title}.").strip() if first is not None else line
 
 
 def _blocks(result: RunResult) -> list[str]:
@@ -106,7 +112,7 @@ def _blocks(result: RunResult) -> list[str]:
 
 def text(result: RunResult) -> str:
     """Return the report for a terminal: the answer, what to change, the parts of a step, the numbers."""
-    head, subtitle = headline(result), below(result) or ""
+    head, subtitle = headline(result), _subtitle(result)
     lines = [
         fmt.clean(result.manifest.name),
         head,
@@ -132,7 +138,7 @@ def _readings_text(result: RunResult, printed: Set[str]) -> list[str]:
         (label, f"{value}   ({remark})" if remark else value)
         for label, value, remark in numbers.values(result, numbers.informative(result))
     ]
-    if (busy := _busy_of_run(result)) is not None:
+    if (busy := numbers.busy_of_run(result)) is not None:
         rows.insert(0, (BUSY_OF_RUN, busy))
     width = max((len(label) for label, _ in rows), default=0)
     lines = ["", "Numbers", *(f"  {label:<{width}}  {value}" for label, value in rows)] if rows else []
@@ -182,7 +188,11 @@ def _findings_markdown(result: RunResult) -> list[str]:
     for number, finding in advice:
         change = f"**{number}. {as_written(action(finding))}**: {gain(result, finding)}, {confidence_in_words(finding)}"
         observed = "" if finding.observed == shown_below(result) else finding.observed
-        notes = (fmt.spaced(finding.title), observed, note_on_other_changes(result, finding))
+        notes = (
+            fmt.spaced(finding.title),
+            observed,
+            note_on_other_changes(result, finding, plan_shown=plan_heading(result) is not None),
+        )
         lines += ["", change, "", as_written(". ".join(filter(None, notes)))]
         lines += ["", "```diff", *diff(finding.changes[0]).replace("```", "").splitlines(), "```"] if finding.changes else []
     if title := plan_heading(result):
@@ -212,12 +222,13 @@ def _findings_text(result: RunResult) -> list[str]:
         return []
     lines = ["", "What to change", *([f"  1. {loss[0]}", f"     {loss[1]}"] if loss else [])]
     said_below = fmt.spaced(fmt.clean(shown_below(result)))
+    plan_shown = plan_heading(result) is not None
     for number, finding in numbered(result):
         lines += [
             f"  {number}. {fmt.spaced(fmt.clean(finding.title))}",
             *(f"     {paragraph}" for paragraph in paragraphs(finding) if paragraph != said_below),
             f"     {gain(result, finding)}{_range_without_plan(result, finding)}, {confidence_in_words(finding)}",
-            *([f"     {note}"] if (note := note_on_other_changes(result, finding)) else []),
+            *([f"     {note}"] if (note := note_on_other_changes(result, finding, plan_shown=plan_shown)) else []),
         ]
     if title := plan_heading(result):
         lines += ["", title, *(f"  {number}. {line}" for number, line in enumerate(plan_lines(result), 1))]
@@ -235,12 +246,6 @@ def limiting_diagnostics(result: RunResult) -> list[Diagnostic]:
     return [diagnostic for diagnostic in result.diagnostics if not diagnostic.key.startswith("not_stored")]
 
 
-def _busy_of_run(result: RunResult) -> str | None:
-    """Return the GPU's busy share of the run's step, as in the headline, or None."""
-    share = busy_share_of_best(result.lead) if result.lead is not None and result.lead.ledger else None
-    return fmt.share(share) if share is not None else None
-
-
 def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
     """Return headings and rows of the parts of a step: name, main column, share, other columns."""
     columns = columns_of(rank)
@@ -250,7 +255,7 @@ def _ledger_table(rank: RankResult) -> tuple[list[str], list[tuple[str, ...]]]:
     for row in rows:
         name, owner = colour_of(row.owner, row.cause).label, colour_of(row.owner).label
         if row.owner in LOST_OWNERS and name != owner:
-            name = f"{owner}: {name}"
+            name = f"{owner}: {name.removeprefix('communication ')}"
         first, *other_ms = (_ms(row, column) for column in columns)
         share = fmt.share((first or 0.0) / total_ms if total_ms else row.share)
         cells.append((name, _duration(first, total_ms), share, *(_duration(ms, total_ms) for ms in other_ms)))

@@ -130,18 +130,21 @@ def gain_and_step(result: RunResult, finding: Finding) -> str:
     return ", ".join(filter(None, (gain_text(result, finding), predicted_gain.detail(finding))))
 
 
-def note_on_other_changes(result: RunResult, finding: Finding) -> str | None:
-    """Return a note if earlier changes make the gain of ``finding`` much smaller or larger, else None."""
+def note_on_other_changes(result: RunResult, finding: Finding, *, plan_shown: bool = False) -> str | None:
+    """Return how other changes affect ``finding``, or None; a shown plan has the gain after them."""
     numbers = {other.rule: number for number, other in numbered(result)}
     if (other := same_time(result, finding)) is not None:
-        return f"Change {numbers[other.rule]} saves the same time: together they save it once."
+        return f"Change {numbers[other.rule]} saves the same time, so the two gains do not add up."
     if (first := lead_finding(result)) is not None and shares_loss(result, first, finding):
         return f"Change {numbers[first.rule]} removes the same wait, so the two gains do not add up."
     if same_as_delay(result, finding):
-        return "This change removes the cause of the late rank's delay, so the two gains do not add up."
+        late = next(
+            number for number, other in numbered(result) if "late_rank" in other.explains.topics and other.claims == "gain"
+        )
+        return f"This change removes the same delay as change {late}, so the two gains do not add up."
     if (limit := _loader_limit(result, finding)) is not None:
         return limit
-    return _note_on_earlier_changes(result, finding, numbers)
+    return None if plan_shown else _note_on_earlier_changes(result, finding, numbers)
 
 
 def _note_on_earlier_changes(result: RunResult, finding: Finding, numbers: Mapping[str, int]) -> str | None:
@@ -161,10 +164,7 @@ def _note_on_earlier_changes(result: RunResult, finding: Finding, numbers: Mappi
         return None
     *first_numbers, last = (str(number) for number in sorted(numbers[rule] for rule in rules[:position]))
     earlier_changes = f"changes {', '.join(first_numbers)} and {last}" if first_numbers else f"change {last}"
-    note = f"After {earlier_changes}, this change saves ≈\u00a0{fmt.duration_ms(saved_ms)}"
-    if finding.pays_later or saved_ms <= NOTICEABLE_RATIO * finding.gain_ms:
-        return f"{note}."
-    return f"{note}. Without {earlier_changes} it saves less, because other lost time hides a part of its gain."
+    return f"After {earlier_changes}, this change saves ≈\u00a0{fmt.duration_ms(saved_ms)}."
 
 
 def _is_named_in(title: str, result: RunResult, rule: str) -> bool:
@@ -254,7 +254,7 @@ def _after_all(last: PlanStep) -> str:
 def plan_heading(result: RunResult) -> str | None:
     """Return ``plan_title`` and the level of the plan's intervals; None for a single change."""
     title = plan_title(result) if len(result.plan) > 1 else None
-    return f"{title} (with 80\u00a0% intervals)" if title else None
+    return f"{title} (80\u00a0% intervals in brackets)" if title else None
 
 
 def plan_bar(result: RunResult, after_ms: float | None) -> PlannedStep | None:

@@ -81,7 +81,7 @@ def test_the_terminal_leaves_out_numbers_that_repeat_others_or_say_nothing() -> 
     readings |= {"exposed_comm_share": 0.0, "tensor_core_unknown_share": 0.1, "flop_coverage": 1.0}
     run = run_of(ledger=LEDGER, best_ms=10.0, source="estimate", metrics=readings)
     numbers = text(run).partition("\nNumbers\n")[2]
-    assert all(f"  {label} " in numbers for label in ("MFU", "MFU at dtype", "GPU busy, profiled", "Tensor cores unknown"))
+    assert all(f"  {label} " in numbers for label in ("MFU", "MFU at dtype", "GPU busy, profiled", "Tensor-core use unknown"))
     assert not any(label in numbers for label in ("HFU", "GPU idle", "Exposed communication", "FLOP coverage"))
     assert numbers.count("  MFU  ") == 1, "the audit does not repeat it"
     assert all(f"| {label} |" in markdown(run) for label in ("HFU", "GPU idle, profiled", "FLOP coverage"))
@@ -98,7 +98,7 @@ def test_reasons_for_missing_readings_are_given_once_with_a_list() -> None:
     )
     for shown in (text(run), markdown(run), run_html(run)):
         assert shown.count(why) == 1 and "FLOPs per step, MFU, HFU, Achieved" in shown
-        assert shown.count("The step time is inferred.") == 1 and "caution: as for SM efficiency" in shown
+        assert shown.count("The step time is inferred.") == 1 and "caution: see SM efficiency" in shown
         assert "Above 100 % because the GPU is fast." in shown.replace("\xa0", " ")
 
 

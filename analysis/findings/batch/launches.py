@@ -48,7 +48,7 @@ def launch_limited_batch(context: RuleContext) -> LargerBatch | None:
         return None
     predictions, filled_rate = context.once(larger_batches), step_ms / gpu_ms
     rate = filled_rate
-    gain_clause = f"a step with a batch up to about {rate:.1f} times as large hardly takes longer"
+    gain_clause = f"with a batch up to about {rate:.1f} times as large, a step takes hardly longer"
     if predictions:
         best, largest = max(predictions, key=lambda batch: batch.rate), predictions[-1]
         largest_is_slower = largest.rate < MIN_OF_FILLED_RATE * min(largest.times, filled_rate)

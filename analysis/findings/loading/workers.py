@@ -18,7 +18,7 @@ from sawtooth.ingest.manifest import UserFacts
 MORE_WORKERS = Action(
     "Give",
     "the loader more workers and a deeper prefetch",
-    ", or make a sample cheaper: decode smaller images, cache decoded samples.",
+    ", or reduce the work per sample: decode smaller images, or cache decoded samples.",
 )
 
 

@@ -39,6 +39,6 @@ def later_findings(
         now_ms = max(context.step.gain_ms(evidence.edits) or 0.0, 0.0)
         larger_judgement = Judgement("info", evidence.confidence, max(now_ms, gain_ms))  # The title must cover both gains.
         finding = replace(finding_from(rule.slug, evidence, larger_judgement, rule.explains), ceiling_ms_per_step=now_ms)
-        condition = f"After “{first.action.short}”, this change saves ≈ {in_words(gain_ms)} of each {in_words(step.ms)} step"
+        condition = f"After “{first.action.short}”, this change saves ≈ {in_words(gain_ms)} per step"
         note = " ".join(filter(None, (finding.prediction_note, GAIN_TODAY.format(now=in_words(now_ms)))))
         yield replace(finding, title=f"{finding.title}. {condition}", prediction_note=note, pays_later=True)

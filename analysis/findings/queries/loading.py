@@ -227,7 +227,7 @@ def workers_needed(facts: UserFacts, step_ms: float | None) -> str:
     if cost is None or not step_ms:
         return ""
     cores, workers_now = cores_of(facts), int(facts.loader_workers or 0)
-    sample_time = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it on a core."
+    sample_time = f"A sample takes {in_words(1e3 * cost.wall_s)}, {in_words(1e3 * cost.cpu_s)} of it CPU time."
     if cost.collate_s > MIN_COLLATE_SHARE * cost.batch * cost.wall_s:
         sample_time += f" Collating a batch takes {in_words(1e3 * cost.collate_s)}."
     samples_per_s, max_workers = 1e3 * cost.batch / step_ms, MAX_WORKERS_PER_CORE * cores

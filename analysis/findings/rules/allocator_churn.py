@@ -132,7 +132,7 @@ def _reason_of_calls(driver: DriverCalls) -> _ReasonOfCalls:
     returning_calls = int(driver.all.frame["name"].str.contains(RETURNING_CALLS).sum())
     if not driver.retried and (returning_calls or not driver.fragmented):
         return _ReasonOfCalls(
-            f"Every step allocates and frees device memory: {driver.all.count_per_step:.0f} driver calls ({returning_calls / max(driver.all.steps, 1):.0f} of them return memory)",
+            f"Every step allocates and frees device memory: {driver.all.count_per_step:.0f} driver calls ({returning_calls / max(driver.all.steps, 1):.0f} of them free memory)",
             Action(
                 "Take",
                 "torch.cuda.empty_cache() out of the loop",

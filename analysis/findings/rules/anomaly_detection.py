@@ -67,7 +67,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     yield Evidence(
         Advice(
             f"Anomaly detection is on: autograd's NaN tests and their waits take {in_words(cost_ms)} of each step"
-            + (f", and stack traces {percent(trace_share)} of the host's other time" if trace_share else ""),
+            + (f", and recording stack traces takes {percent(trace_share)} of the host's other time" if trace_share else ""),
             Action("Turn", "anomaly detection off unless you search for a NaN"),
             note="Predicted by the replay without the tests, their launches and waits, and without the extra host time of recorded operators.",
             risk="You notice a NaN only later, in the loss.",

@@ -47,7 +47,7 @@ CHANGES = (
 )
 
 
-FIND_OUT = Action("Find", "out why no fused kernel takes these inputs", ", and change them: dtype, head size, mask.")
+FIND_OUT = Action("Change", "the attention's inputs so that a fused kernel accepts them", ": check dtype, head size and mask.")
 CHOOSE_SIZE = Action("Choose", "a head size that is a multiple of 8", ", such as 64 or 128.")
 SIZE_CHANGES = (
     CodeChange(

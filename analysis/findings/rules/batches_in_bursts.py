@@ -54,7 +54,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         return
     yield Evidence(
         Advice(
-            f"Batches come in bursts: {len(pauses_ns)} of {len(rows)} profiled steps waited up to {in_words(max(pauses_ns) / 1e6)} for the loader, and the rest hardly at all",
+            f"Batches come in bursts: {len(pauses_ns)} of {len(rows)} profiled steps waited up to {in_words(max(pauses_ns) / 1e6)} for the loader, the others hardly waited",
             Action(
                 "Deepen",
                 "the loader's queue with prefetch_factor",

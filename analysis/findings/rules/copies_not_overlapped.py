@@ -61,7 +61,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
     bytes_per_step = float(inputs.frame["bytes"].fillna(0).sum()) / max(inputs.steps, 1)
     yield Evidence(
         Advice(
-            f"The GPU only copies for {in_words(lost_ms)} of each step: {in_bytes(bytes_per_step)} of input{batch_transfer_note(context, inputs)} that no kernel overlaps",
+            f"No kernel overlaps the copies of input{batch_transfer_note(context, inputs)}: {in_bytes(bytes_per_step)} and {in_words(lost_ms)} of each step",
             Action("Copy", "the next batch on a second stream during this step's computation"),
             note="Predicted by the replay without the copies, as if they were fully overlapped.",
             risk="One more batch takes GPU memory. Without record_stream, the allocator may reuse the batch's memory too early.",

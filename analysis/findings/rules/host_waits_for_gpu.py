@@ -142,7 +142,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         context,
         calls,
         Advice(
-            "The host stops {times} to wait for the GPU, {cost_clause}; mostly at {place}",
+            "The host stops {times} to wait for the GPU, {cost_clause} (mostly at {place})",
             _action(context, calls),
             note="Predicted by the replay without these waits and without work that only serves the reads: copies, norms, tests, and Python right after a copy of more than 1 MB.",
             risk="Logged values are up to N steps old, and NaN checks find a NaN later.",

@@ -159,7 +159,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         cost_ms=cost_ms,
         stated_ms=lost_ms,
         edits=() if why_unknown else advice.edits,
-        rest="the host's other work between launches",
+        rest="other host work between the launches",
         confidence="low" if why_unknown else advice.confidence,
         severity="info" if why_unknown or _gpu_may_limit(context) else None,
         severity_by_cost=cost_ms < lost_ms,

@@ -7,7 +7,7 @@ Why it costs time
     Workers fill the prefetch queue while the profiler starts. The few profiled steps empty it and never wait, but the run
     waits in every step.
 What to do
-    Give the loader more workers, or make a sample cheaper. Then profile more steps than the queue has batches (workers ×
+    Give the loader more workers, or reduce the work per sample. Then profile more steps than the queue has batches (workers ×
     prefetch_factor).
 When it is wrong
     The run's steps are longer because of rare work outside the profile, such as checkpoints or evaluation. The rule cannot
@@ -68,7 +68,7 @@ AS_PROFILED_NOTE = "Predicted with the time of the profiled steps, in which the 
 MAX_WORKERS_NOTE = "Predicted for as many workers as this host allows, from the measured time per sample. The profiled steps took their batches from a full queue."
 PROPORTIONAL_NOTE = "This is an upper limit: the workers were not timed, and their rate grows at most with their number."
 # Used if no timing shows why a sample is slow.
-MORE_OR_CHEAPER = Action("Give", "the loader more workers", ", or make a sample cheaper.")
+MORE_OR_CHEAPER = Action("Give", "the loader more workers", ", or reduce the work per sample.")
 
 
 def measure(context: RuleContext) -> Iterator[Evidence]:
@@ -86,7 +86,7 @@ def _evidence_of_hidden_wait(context: RuleContext, hidden: HiddenTime, loading: 
     """Return the evidence that the run waits for the loader, but the profiled steps do not."""
     facts = context.run.manifest.facts
     limit_clause, advice = _limit_and_advice(facts, hidden.run_ms)
-    reason = "The loader's full queue is the likeliest reason"
+    reason = "The loader's full queue is the most likely reason"
     if loading is not None:
         reason = f"{_workers_need(loading)} {in_words(loading.ms)} for a batch{limit_clause}"
     workers_note = workers_needed(facts, hidden.estimate_ms) if loading is not None and not pins_too_slowly(facts) else ""
@@ -99,7 +99,7 @@ def _evidence_of_hidden_wait(context: RuleContext, hidden: HiddenTime, loading: 
             fed_ms, note = proportional_ms, PROPORTIONAL_NOTE
     return Evidence(
         Advice(
-            f"The profile hides a wait: its steps take {hidden.profiled_steps_take}, {hidden.evidence} {in_words(hidden.run_ms)} for the run. {reason}",
+            f"The profile does not show a wait of the run: its steps take {hidden.profiled_steps_take}, {hidden.evidence} {in_words(hidden.run_ms)} for the run. {reason}",
             replace(
                 advice,
                 how=" ".join(

@@ -75,7 +75,7 @@ def measure(context: RuleContext) -> Iterator[Evidence]:
         Advice(
             "The trace marks no steps, so no value per step is known"
             if no_steps
-            else f"The trace marks no profiler steps: {len(context.rank.counted)} were {SOURCES_IN_WORDS[step_source]}",
+            else f"The trace marks no profiler steps, so {len(context.rank.counted)} were {SOURCES_IN_WORDS[step_source]}",
             action,
             note="This does not change the step time.",
             risk="None.",

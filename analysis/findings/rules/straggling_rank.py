@@ -124,7 +124,7 @@ def _evidence_of_straggler(
     context: RuleContext, communication: Communication, straggler: Straggler, gain_ms: float, rows: list[Row]
 ) -> Evidence:
     name, reason = straggler_name(straggler, context.run.ranks), straggler_cause(straggler)
-    delay = f"{'take' if straggler.kind == 'set' else 'takes'} {in_words(straggler.own_ms)} per step longer than the others"
+    delay = f"{'take' if straggler.kind == 'set' else 'takes'} {in_words(straggler.own_ms)} longer per step than the others"
     if straggler.stall_share:
         stall, share = in_words(straggler.own_ms / straggler.stall_share), share_in_words(straggler.stall_share)
         delay = f"takes {stall} longer than the others in {share}, {in_words(straggler.own_ms)} per step on average"
@@ -133,7 +133,7 @@ def _evidence_of_straggler(
     after_ms = (context.step_ms or 0.0) - gain_ms
     return StragglerEvidence(
         Advice(
-            f"{name[0].upper()}{name[1:]} {delay}{f': {reason}' if reason else ''}",
+            f"{name[0].upper()}{name[1:]} {delay}{f', because of {reason}' if reason else ''}",
             _action(communication.stragglers, context.run.ranks),
             note=_note(context, straggler) + function_sentence(context, straggler),
             risk="Moving work between ranks changes which samples each rank sees.",
@@ -234,10 +234,8 @@ def _action(stragglers: Sequence[Straggler], ranks: Sequence[RankResult]) -> Act
     how = " ".join([action.how, *(other.sentence for other in other_actions)])
     if not first.positions:
         return replace(action, how=how)
-    traces = (
-        "Its trace is" if len(first.ranks) == 1 else "Their traces are" if len(first.positions) > 1 else "The trace of one is"
-    )
-    return replace(action, how=f"{how} {traces} on the timeline.")
+    traces = "its trace" if len(first.ranks) == 1 else "their traces" if len(first.positions) > 1 else "the trace of one"
+    return replace(action, how=f"{how} The timeline shows {traces}.")
 
 
 def _action_of(straggler: Straggler, ranks: Sequence[RankResult]) -> Action:

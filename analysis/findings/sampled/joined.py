@@ -72,10 +72,10 @@ def _in_use(lead: RankResult, sampled: DeviceTelemetry) -> Iterator[TelemetrySta
     works, busy, represents = sampled.works_pct, busy_share_of_best(lead), lead.represents
     if works is None or busy is None:
         return
-    title = f"In telemetry, the GPU is in use {works:.0f} % of the time"
+    title = f"The samples show the GPU in use {works:.0f} % of the time"
     state: StatementState = "confirmed" if abs(busy - works / 100) <= MAX_SHARE_DIFFERENCE else "corrected"
     only = "only " if busy < works / 100 - MAX_SHARE_DIFFERENCE else ""
-    reason = f"According to the profile, kernels and copies take {only}{percent(busy)} of the run's step."
+    reason = f"The profile shows it busy {only}{percent(busy)} of the run's step."
     if represents is not None and represents.represents is False:
         state, reason = "telemetry alone", "The profiled steps do not represent the run, so they cannot show it."
     elif lead.best.source == "telemetry" and (represents is None or not represents.represents):

@@ -101,7 +101,7 @@ def _reduced_clock(
     reason = {"thermal-throttling": "Heat", "hardware-throttling": "The hardware"}[kind]
     gpu_name = mid_sentence(gpus_in_words([gpu.device], gpu_count))
     if slowed_ratio is not None:
-        title = f"{reason} slows {gpu_name} to {percent(slowed_ratio)} of its clock"
+        title = f"{reason} reduces the clock of {gpu_name} by {percent(1 - slowed_ratio)}"
     elif ratio is not None:
         title = f"{reason} limits {gpu_name}, but its clock hardly falls"
     else:

@@ -87,7 +87,7 @@ def find_sawtooth(time_ns: NDArray[np.int64], value: F64, *, windows_tile: bool 
     """
     times, values = _clean(time_ns, value)
     if len(times) < MIN_SAMPLES:
-        return Sawtooth(None, f"{len(times)} samples are too few to see a rhythm ({MIN_SAMPLES} needed)", None)
+        return Sawtooth(None, f"{len(times)} samples are too few (at least {MIN_SAMPLES} are needed)", None)
     spacing = float(np.median(np.diff(times))) * renewal(values)
     shortest = (2 if windows_tile else LOOSE_SAMPLES) * spacing
     low, high = (float(x) for x in np.percentile(values, (5, 95)))
@@ -166,7 +166,7 @@ def _judge(
     proven = tile and _proven(values, rhythm.period / spacing, span)
     aliases = () if proven else _aliases(rhythm.period, spacing)
     if tile and not proven:
-        reason = f"its period may be {significant(rhythm.period)} s, but the samples cannot rule out a faster one that looks the same"
+        reason = f"a period of {significant(rhythm.period)} s is possible, but the samples are too far apart to be sure"
         return Sawtooth(None, reason, shortest, cycles=cycles, alias_periods_s=aliases, **span)
     confidence: Confidence = "low" if cycles < HIGH_CYCLES / 1.5 else "medium"
     if proven and rhythm.score >= HIGH_REGULARITY and cycles >= HIGH_CYCLES:

@@ -17,7 +17,7 @@ AUDITED_METRICS = frozenset(
     {"best_step_time_ms", "nvml_gpu_util_mean", "mfu", "peak_memory_bytes"}
 )  # These are also lines of the audit.
 ALSO_NUMBERS = frozenset(
-    {"utilization", "busy_share", "mfu", "peak_memory_bytes"}
+    {"step_time_ms", "utilization", "busy_share", "mfu", "peak_memory_bytes"}
 )  # Keys of lines that the list of numbers also contains.
 # The factors of a line that is computed from the step time. The function returns the other factor, and the text has its unit.
 FACTORS: dict[str, tuple[Callable[[float, float], float], str]] = {
@@ -40,6 +40,12 @@ def rows(result: RunResult) -> list[tuple[str, str]]:
         elif result.lead is not None:
             lines.append((row.label, str(row.reading.why_missing)))
     return lines if len(lines) > 1 else []
+
+
+def step_time(result: RunResult) -> str:
+    """Return the run's step time with its interval, such as "≈ 16.7 ms (15.6 to 17.8 ms)"."""
+    row = next(row for row in audit(result) if row.key == "step_time_ms")
+    return _value_and_factors(row, row.reading.value)
 
 
 def known_and_unknown(

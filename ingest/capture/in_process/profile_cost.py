@@ -23,7 +23,7 @@ MIN_PROFILED_STEPS = 3
 MIN_REPORTED_S = 3.0  # Shorter pauses are not reported. The profile of a usual loop is written in one to two seconds.
 NOTES = "pause-*.json"
 ENDED_EARLY = EARLY_END + " {steps} of {wanted} steps, because {why}."
-MEMORY_LIMIT_REASON = "the process grew by the memory of about {events:,.0f} operators"
+MEMORY_LIMIT_REASON = "it needed too much memory (about {events:,.0f} operators)"
 LOOP_ENDED = "the loop ended"
 PAUSE = PAUSED + " for {seconds:.1f} s to write {what}. No step time includes this."
 

@@ -98,12 +98,12 @@ def test_communication_of_an_optimizer_gets_no_advice_for_gradients() -> None:
 def test_a_finding_of_a_job_names_its_ranks() -> None:
     """Only rank 1 sleeps in each step. The collectives of the other job concern every rank."""
     python = finding("ddp_straggler", "python-between-operators")
-    assert python is not None and python.title.endswith(", on rank 1 alone")
+    assert python is not None and python.title.endswith(" (only rank 1)")
     reduced = finding("reduced_after", "gradients-reduced-after")
     assert reduced is not None and "Measured on rank 1." in reduced.prediction_note
 
 
-@pytest.mark.parametrize(("late", "title"), [((1,), "t, on rank 1 alone"), ((), "t, on rank 1")])
+@pytest.mark.parametrize(("late", "title"), [((1,), "t (only rank 1)"), ((), "t (rank 1)")])
 def test_only_a_rank_that_is_late_by_itself_loses_host_time(late: tuple[int, ...], title: str) -> None:
     # Rank 0 loses nothing to launches: it waits for rank 1 in collectives, though its host may be as slow.
     ranks = [SimpleNamespace(rank=number, device=0) for number in range(2)]

@@ -148,7 +148,7 @@ def test_single_rank_has_no_communication_split(tmp_path: Path) -> None:
     assert result.lead is not None
     assert "40 % (400 µs) goes to communication not overlapped by compute" in first_line(result).replace("\xa0", " ")
     best = result.metrics["best_step_time_ms"]
-    assert best.trust == "caution" and "In 400 µs of each step the GPU only communicates" in best.notes[-1]
+    assert best.trust == "caution" and "In 400 µs of each step the GPU only communicates" in best.notes[0]
 
 
 def test_only_possible_waits_are_in_doubt() -> None:

@@ -92,10 +92,12 @@ def test_inline_loading_gets_a_number_of_workers(tmp_path: Path) -> None:
     # High: in a measured case, the training computed on the cores that the workers took. Its step was 1.9 times the prediction.
     assert (finding.predicted_low_ms, finding.predicted_high_ms) == pytest.approx((3.5636, 8.8), rel=1e-4)
     assert "(80\xa0% interval: 3.56 to 8.80\xa0ms), " in text.text(result)
-    assert finding.fix.startswith("Load batches in 4 worker processes. A sample takes 1 ms, 100 µs of it on a core.")
+    assert finding.fix.startswith("Load batches in 4 worker processes. A sample takes 1 ms, 100 µs of it CPU time.")
     assert finding.changes[0].after == "loader = DataLoader(dataset, …, num_workers=4, persistent_workers=True)"
     assert headline(result) == "Load batches in 4 worker processes: 20.0 → ≈\u00a04.40\u00a0ms"
-    assert "The loop waits 16 ms of each 20 ms step for batches" in text.text(result) + html.run_html(result)
+    assert "The loop waits 16 ms of each 20 ms step for batches" in (text.text(result) + html.run_html(result)).replace(
+        "\xa0", " "
+    )
     assert "800\u00a0samples/s → ≈\u00a03,640\u00a0samples/s" in html.run_html(result)
 
 

@@ -29,7 +29,7 @@ def test_facts_from_the_viewer_are_stored_with_the_run(loop: str, app_data: Data
     next(b for b in test.button if b.label == "Save").click().run()
     words_of(test)
     assert app_data.read_manifest(loop).facts.flops_per_step == 1e12
-    assert "Achieved: ≈\u00a0974\u00a0TFLOP/s." in words_of(opened("efficiency", loop))  # 10¹² in 1.027 ms
+    assert "Achieved FLOP rate: ≈\u00a0974\u00a0TFLOP/s." in words_of(opened("efficiency", loop))  # 10¹² in 1.027 ms
 
 
 def test_efficiency_without_steps_says_what_is_missing(app_data: DataFolder, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_the_verdict_shows_findings_of_telemetry(app_data: DataFolder, tmp_path:
     page = opened("verdict", run_of(app_data, smi_log(tmp_path / "smi.csv", gpus)))
     text = words_of(page).replace("\u00a0", " ").replace("\u202f", " ")
     assert headline_of(page).replace("\u00a0", " ").replace("\u202f", " ") == "Check cooling and airflow of GPU 2"
-    assert "Cause: Heat slows GPU 2 to 50 % of its clock. A job on all 4 GPUs then takes up to 2.00 × as long." in text
+    assert "Cause: Heat reduces the clock of GPU 2 by 50 %. A job on all 4 GPUs then takes up to 2.00 × as long." in text
     drawn = (staircase_of(page) or {})["panorama"]
     assert drawn["name"] == "SM clock of GPU 2" and min(value for *_, value in drawn["spans"]) < 60 < min(
         v for *_, v in drawn["peers"]
@@ -48,9 +48,9 @@ def test_gpus_of_two_hosts_are_listed_worst_first(app_data: DataFolder, tmp_path
     assert all(value is not None for value in rows["node-b.csv GPU 0"])
     text = words_of(page).replace("\u00a0", " ").replace("\u202f", " ")
     assert re.search(r"Utilization of 4 GPUs over (9\.98 min|599 s), the worst first", text)
-    assert "node-b.csv: Heat slows GPU 1 to 60 % of its clock" in text
+    assert "node-b.csv: Heat reduces the clock of GPU 1 by 40 %" in text
     assert "SM clock of GPU 1" in str(staircase_of(opened("verdict", run)))
     library = Library(app_data)
     card = card_of(app_data.resolve_run(run), library)
     library.close()
-    assert card.headline.startswith("node-b.csv: Heat slows GPU 1") and card.gpu == "4 GPUs"
+    assert card.headline.startswith("node-b.csv: Heat reduces the clock of GPU 1") and card.gpu == "4 GPUs"

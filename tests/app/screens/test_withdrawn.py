@@ -30,5 +30,5 @@ def test_times_of_records_that_failed_a_check_are_hidden(half_lost: str, screen:
 
 def test_bounds_of_records_that_failed_a_check_are_not_called_known(half_lost: str) -> None:
     known, _, unknown = words_of(opened("verdict", half_lost)).partition("What is known")[2].partition("What is not known")
-    assert "≥" not in known and "Clock share" not in known and "Timeline" in known  # Without samples, the clock is assumed.
+    assert "≥" not in known and "SM clock" not in known and "Timeline" in known  # Without samples, the clock is assumed.
     assert "Step time" in unknown

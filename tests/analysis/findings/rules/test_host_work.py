@@ -66,7 +66,7 @@ def test_a_small_batch_is_recognised_by_its_gpu_work(monkeypatch: pytest.MonkeyP
     memory = SimpleNamespace(memory_peak_bytes=1e9, memory_total_bytes=150e9)
     (found,) = found_by(small_batch.RULE, RuleContext(run, run.lead, NoRows(), memory))  # type: ignore[arg-type]
     assert found.title.startswith("Launching a step takes the CPU 4 ms; the GPU needs 1 ms and has ")
-    assert found.fix.endswith("about 4.0 times as large hardly takes longer.")
+    assert found.fix.endswith("about 4.0 times as large, a step takes hardly longer.")
     assert (found.claims, found.samples_per_second_times) == ("throughput", pytest.approx(4.0))
     assert gain(replace(run, findings=[found]), found) == "up to 4.0\u00a0× the samples per second"
     assert "saves" not in gain_text(found) and found.ceiling_ms_per_step is None

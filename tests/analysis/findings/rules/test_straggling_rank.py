@@ -37,7 +37,7 @@ def test_cost_of_a_late_rank_is_the_gain_of_the_job_without_it() -> None:
     # The gain is 20 ms of the replayed step of 50 ms, which is 16 ms of a step of 40 ms.
     late = Straggler("rank", (1,), (1,), None, "data_wait", None, 25.0, 20.0)
     (found,) = findings_of_late_rank((late,), 25.0)
-    assert found.title == "Rank 1 takes 25 ms per step longer than the others: its data loader"
+    assert found.title == "Rank 1 takes 25 ms longer per step than the others, because of its data loader"
     assert (found.severity, found.confidence) == ("critical", "medium"), "the interval of the gain is wide"
     assert (found.predicted_step_ms, found.ceiling_ms_per_step) == (pytest.approx(24.0), pytest.approx(16.0))
     # Replays are up to a fifth of the gain off. If the work of a job's GPUs is unknown, its runs differ by up to 19.8 %.
@@ -71,10 +71,15 @@ def test_the_interval_of_a_late_ranks_gain_does_not_change_the_severity(gain_ms:
 
 def test_a_slow_gpu_and_a_slow_host_are_distinguished() -> None:
     slow = Straggler("rank", (1,), (1,), None, None, 1.25, 25.0, 20.0)
-    assert findings_of_late_rank((slow,), 0.0)[0].title.endswith(": equal kernels that take 1.25 times as long on its GPU")
+    assert findings_of_late_rank((slow,), 0.0)[0].title.endswith(
+        "because of equal kernels that take 1.25 times as long on its GPU"
+    )
     host = Straggler("host", (0, 1), (8, 9), "node0001", "python_host", None, 8.0, 7.0)
     (found,) = findings_of_late_rank((host,), 0.0)
-    assert found.title == "Host node0001 with its 2 ranks takes 8 ms per step longer than the others: Python on its host"
+    assert (
+        found.title
+        == "Host node0001 with its 2 ranks takes 8 ms longer per step than the others, because of Python on its host"
+    )
 
 
 def test_each_late_rank_with_its_own_reason_has_advice() -> None:
@@ -86,12 +91,12 @@ def test_each_late_rank_with_its_own_reason_has_advice() -> None:
     (found,) = findings_of_late_rank(stragglers, 0.0)
     assert found.fix == (
         "Feed rank 0 as fast as the others: check its storage, workers and decoding first. Remove extra Python from rank 9: check its code in the "
-        "step first, then its CPU. Their traces are on the timeline."
+        "step first, then its CPU. The timeline shows their traces."
     )
     many = Straggler("set", (0,), tuple(range(16)), None, "data_wait", None, 10.0, 9.0)
     (found,) = findings_of_late_rank((many,), 0.0)
     assert found.fix == (
-        "Feed the late ranks as fast as the others: check their storage, workers and decoding first. The trace of one is on the timeline."
+        "Feed the late ranks as fast as the others: check their storage, workers and decoding first. The timeline shows the trace of one."
     )
 
 

@@ -39,8 +39,8 @@ def joined(*troubles: Trouble, result: RunResult | None = None, works: float = 7
 @pytest.mark.parametrize(("works", "state", "fill"), [(72, "confirmed", "70 %"), (98, "corrected", "only 70 %")])
 def test_the_share_of_work(works: float, state: str, fill: str) -> None:
     (title, (found, because)) = next(iter(joined(works=works).items()))
-    assert title == f"In telemetry, the GPU is in use {works} % of the time" and found == state
-    assert because == f"According to the profile, kernels and copies take {fill} of the run's step."
+    assert title == f"The samples show the GPU in use {works} % of the time" and found == state
+    assert because == f"The profile shows it busy {fill} of the run's step."
 
 
 @pytest.mark.parametrize(("cause", "state"), [("data_wait", "confirmed"), ("python_host", "corrected")])
@@ -80,11 +80,11 @@ def test_growing_memory_by_the_allocations_of_the_profile() -> None:
 def test_findings_only_from_telemetry_say_so() -> None:
     own, other = Trouble("thermal-throttling", (0,), 0.5, 300, 900), Trouble("thermal-throttling", (2,), 0.6, 300, 900)
     answer = joined(own, other)
-    assert answer["Heat slows GPU 0 to 50 % of its clock"] == (
+    assert answer["Heat reduces the clock of GPU 0 by 50 %"] == (
         "telemetry alone",
         "A profile does not record clocks or the reasons for throttling.",
     )
-    assert answer["Heat slows GPU 2 to 60 % of its clock"] == ("telemetry alone", "The profile is of another GPU.")
+    assert answer["Heat reduces the clock of GPU 2 by 40 %"] == ("telemetry alone", "The profile is of another GPU.")
 
 
 def test_without_samples_of_the_profiled_gpu_nothing_is_judged() -> None:

@@ -53,7 +53,7 @@ def test_the_first_finding_is_the_headline(hot: RunResult) -> None:
     (finding,) = [finding for finding in hot.findings if finding.severity != "info"]
     assert (finding.rule, finding.severity, finding.confidence) == ("thermal-slowdown", "critical", "high")
     line = headline(hot).replace("\u00a0", " ").replace("\u202f", " ")
-    assert line == "Heat slows GPU 2 to 50 % of its clock."
+    assert line == "Heat reduces the clock of GPU 2 by 50 %."
     assert "in 240 of 600 samples, 40 % of the time: hardware thermal slowdown (0x40)" in finding.observed
     assert "up to 2.00 times as long" in finding.observed
     assert "600 samples over 10 min, one every 1 s." in finding.observed and "no samples" not in finding.observed
@@ -169,7 +169,10 @@ def test_findings_of_two_hosts_have_host_names(tmp_path: Path) -> None:
     ]
     result = analysed(tmp_path, *logs)
     (finding,) = [finding for finding in result.findings if finding.rule == "thermal-slowdown"]
-    assert finding.title.startswith("node-b.csv: Heat slows GPU 1 to 60 %") and finding.evidence[0]["host"] == "node-b.csv"
+    assert (
+        finding.title.startswith("node-b.csv: Heat reduces the clock of GPU 1 by 40 %")
+        and finding.evidence[0]["host"] == "node-b.csv"
+    )
 
 
 def test_too_few_samples_are_reported(tmp_path: Path) -> None:
@@ -196,7 +199,7 @@ def test_samples_with_a_profile_report_only_what_it_cannot_show(tmp_path: Path) 
     assert [(finding.rule, finding.evidence[0]["gpus"]) for finding in result.findings if finding.observed] == [
         ("thermal-slowdown", "GPU 2")
     ]
-    assert "Heat slows GPU 2 to 50 % of its clock" in said(result)
+    assert "Heat reduces the clock of GPU 2 by 50 %" in said(result)
 
 
 def test_large_fleet_is_thinned_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

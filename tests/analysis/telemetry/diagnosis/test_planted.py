@@ -105,7 +105,7 @@ def test_a_problem_of_one_of_several_jobs_is_reported_with_its_job() -> None:
     )  # fmt: skip
     seen = diagnose([_after(one, other, idle_s=600) for one, other in zip(first, second, strict=True)])
     titles = [one.title for one in seen if one.severity != "info"]
-    assert titles[0].startswith("Job 2 of 2: heat slows GPU 1 to 5")
+    assert titles[0].startswith("Job 2 of 2: heat reduces the clock of GPU 1 by 4")
     assert titles[1].startswith("Job 2 of 2: utilization of all 2 GPUs falls from")
     assert titles[2:] == ["2 jobs in this log; all 2 GPUs are idle 10 min between them"]
     assert "Job 2 runs from 40 min to 70 min after the log's start." in seen[0].evidence

@@ -196,7 +196,7 @@ def test_drifting_period_is_the_mean_period() -> None:
 def test_too_few_samples_are_reported() -> None:
     assert (
         find_sawtooth(*regular([0.0, 100.0] * (MIN_SAMPLES // 2 - 1))).why_none
-        == f"{MIN_SAMPLES - 2} samples are too few to see a rhythm ({MIN_SAMPLES} needed)"
+        == f"{MIN_SAMPLES - 2} samples are too few (at least {MIN_SAMPLES} are needed)"
     )
 
 
