@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 # Increase it when the content of derived files changes, including sentences stored in them.
-ANALYSIS_VERSION = 66
+ANALYSIS_VERSION = 67
 
 try:
     TOOL_VERSION = metadata.version("sawtooth")

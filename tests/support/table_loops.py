@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.support.anti_patterns import GEMM, KERNEL, SLOW_US, loop, op
+from tests.support.anti_patterns import FLOAT, GEMM, HALF, KERNEL, SLOW_US, loop, op
 from tests.support.chrome_trace import ChromeTrace
 
 ROWS, WIDTH, MAIN, BACKWARD = 1_000_000, 256, 1, 2
@@ -118,10 +118,20 @@ def lookups(
     return op(trace, at, "aten::_fused_adamw_", [], host_us=SLOW_US)
 
 
-def sparse_tables(trace: ChromeTrace, at: float, count: int, tables: int = 0, rows: int = 1000, widths: int = 1) -> float:
+def sparse_tables(
+    trace: ChromeTrace,
+    at: float,
+    count: int,
+    tables: int = 0,
+    rows: int = 1000,
+    widths: int = 1,
+    linears: int = 0,
+    dtype: str = FLOAT,
+) -> float:
     """Add ``count`` lookups with sparse gradients on a slow host, and their updates by SparseAdam.
 
     They are in ``tables`` tables of ``rows`` rows (by default one for each), with ``widths`` widths. An update launches UPDATE_LAUNCHES kernels, and the host waits once.
+    The weights of ``linears`` linear layers have the shape of the first table. Tables have the type ``dtype``.
     """
     trace.thread = MAIN
     updated, first_number = tables or count, round(at)
@@ -132,12 +142,18 @@ def sparse_tables(trace: ChromeTrace, at: float, count: int, tables: int = 0, ro
             at,
             "aten::embedding",
             [shape, [256], [], [], []],
+            dtype,
             host_us=SLOW_US,
             **{"Sequence number": first_number + number},
         )
     for _ in range(6):
         at = op(trace, at, "aten::mm", [[256, 16], [16, 16]], kernel=GEMM, host_us=SLOW_US)
+    for _ in range(linears):
+        at = op(trace, at, "aten::mm", [[256, 16], [16, rows]], kernel=GEMM, host_us=SLOW_US)
     trace.thread = BACKWARD
+    for _ in range(linears):
+        trace.op("torch::autograd::AccumulateGrad", at, at + 1, [shapes[0]], ["float"])
+        at += 2
     for number in reversed(range(count)):
         start = at
         at = op(trace, at, "aten::index_select", [[256, 16]], host_us=SLOW_US)
@@ -170,6 +186,10 @@ TABLE_LOOPS: dict[str, Callable[[Path], list[Path]]] = {
     "sparse_tables_of_three_widths": partial(loop, add=partial(sparse_tables, count=12, widths=3)),
     "large_sparse_tables_of_three_widths": partial(loop, add=partial(sparse_tables, count=12, rows=1_000_000, widths=3)),
     "eight_sparse_tables_looked_up_twice": partial(loop, add=partial(sparse_tables, count=16, tables=8)),
+    "eight_sparse_tables_beside_linears": partial(loop, add=partial(sparse_tables, count=16, tables=8, linears=3)),
+    "half_sparse_tables_of_three_widths": partial(
+        loop, add=partial(sparse_tables, count=12, rows=1_000_000, widths=3, dtype=HALF)
+    ),
     "one_sparse_table_looked_up_often": partial(loop, add=partial(sparse_tables, count=12, tables=1)),
     "few_rows_looked_up": partial(tables, indices=10_000),
     "many_rows_looked_up": partial(tables, indices=200_000),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from sawtooth.analysis.findings.queries.calls import operators, recorded_argumen
 from sawtooth.analysis.findings.queries.passes import backward_op_ids, first_shape
 from sawtooth.analysis.findings.recorded.counted_operations import launched_inside, numel
 from sawtooth.analysis.findings.recorded.parameters import parameters_of
+from sawtooth.analysis.knowledge.dtypes import ITEM_BYTES, dtype_of_type
 from sawtooth.analysis.knowledge.kernel_work import product_work
 
 LOOKUP_GRADIENTS = r"^aten::(embedding|_embedding_bag)_dense_backward$"
@@ -30,6 +32,10 @@ SELECT t.step, c.call_id FROM named_runtime_calls c JOIN named_cpu_ops a ON a.th
 JOIN steps t ON t.device = ? AND t.counted AND c.start_ns >= t.host_start_ns AND c.start_ns < t.host_end_ns
 WHERE a.kind = 'annotation' AND regexp_matches(a.name, '{SPARSE_ADAM}') AND regexp_matches(c.name, 'Synchronize') ORDER BY c.call_id"""
 LOOKUP_OPERATORS = r"^aten::(embedding|embedding_bag)$"
+_LOOKED_UP_TYPES = (
+    "SELECT DISTINCT s.input_dims, s.input_types FROM cpu_ops o JOIN signatures s USING (signature_id) "
+    "WHERE o.cpu_op_id IN (SELECT unnest(?::BIGINT[])) AND s.input_dims IS NOT NULL AND s.input_types IS NOT NULL"
+)
 FILLS = ("aten::zero_", "aten::fill_", "aten::zeros")
 SUMS = ("aten::add", "aten::add_")
 
@@ -94,7 +100,9 @@ def _lookups(context: RuleContext) -> Iterator[TableLookups]:
     for (rows, width), lookups in lookups_by_shape.items():
         gradient_rows = backward[shape == (rows, width)]
         has_other_operators = (~gradient_rows["operator"].isin((*FILLS, *SUMS, *ROW_COUNT_ARGUMENT))).any()
-        tables = parameters.get((rows, width), 0) - _is_multiplied(context, rows, width)
+        of_shape = parameters.get((rows, width), 0)
+        multiplied = max(_linear_weights(context, rows, width), int(_is_multiplied(context, rows, width)))
+        tables = of_shape - min(multiplied, max(of_shape - 1, 1))  # A step may multiply with one weight several times.
         if tables <= 0 or has_other_operators:
             continue
         launched = context.work.iloc[context.launches.launched_during(np.array([op for op, _ in lookups], np.int64))]
@@ -155,9 +163,12 @@ def sparse_updates(context: RuleContext) -> SparseUpdates | None:
     return SparseUpdates(min(len(gradients) / context.work_steps, _looked_up_tables(context)), rows, waits)
 
 
-def table_values(context: RuleContext) -> int:
-    """Return the number of values in all tables that the counted steps look up and update."""
-    return sum(numel(list(shape)) * number for shape, number in _tables_by_shape(context).items())
+def table_bytes(context: RuleContext) -> int:
+    """Return the bytes of all tables that the counted steps look up and update."""
+    tables = _tables_by_shape(context)
+    rows = context.recording.rows(_LOOKED_UP_TYPES, [list(operators(context, LOOKUP_OPERATORS).frame["id"])])
+    dtypes = {first_shape(json.loads(dims)): dtype_of_type(json.loads(types)[0]) for dims, types in rows}
+    return sum(ITEM_BYTES[dtypes.get(shape) or "fp32"] * numel(list(shape)) * number for shape, number in tables.items())
 
 
 def _looked_up_tables(context: RuleContext) -> int:
@@ -165,12 +176,26 @@ def _looked_up_tables(context: RuleContext) -> int:
     return sum(_tables_by_shape(context).values())
 
 
-def _tables_by_shape(context: RuleContext) -> dict[tuple[int, ...], int]:
-    """Return the number of parameters that the counted steps look up and update, by their shape."""
+@once
+def _tables_by_shape(context: RuleContext) -> Counter[tuple[int, ...]]:
+    """Return the number of parameters that the counted steps look up and update, by their shape.
+
+    Parameters of one shape that products multiply, such as the weights of ``nn.Linear``, are no tables.
+    """
     calls = operators(context, LOOKUP_OPERATORS).frame
     parameters = parameters_of(context.recording, context.rank.device)
     arguments = recorded_arguments(context, calls["id"].tolist())
-    return {shape: parameters[shape] for shape in {first_shape(dims) for dims, _ in arguments.values()} if shape}
+    shapes = {shape for shape in {first_shape(dims) for dims, _ in arguments.values()} if len(shape) == 2 and parameters[shape]}
+    return Counter({shape: max(parameters[shape] - _linear_weights(context, *shape), 1) for shape in shapes})
+
+
+def _linear_weights(context: RuleContext, rows: int, width: int) -> int:
+    """Return the products per step with a transposed weight of this shape, as in ``nn.Linear``."""
+    work = context.work
+    products = work[work["flop_operator"].isin(("aten::mm", "aten::addmm")) & ~work["gpu_op_id"].isin(backward_op_ids(context))]
+    calls = products.drop_duplicates("flop_op_id")
+    is_linear = calls["flop_dims"].map(lambda dims: bool(dims) and [*filter(None, dims)][-1:] == [[width, rows]])
+    return round(int(is_linear.sum()) / context.work_steps)
 
 
 @once
@@ -184,7 +209,7 @@ def _lookups_in_a_row(context: RuleContext) -> Iterator[tuple[int, list[int]]]:
     calls = calls[calls["step"].isin(context.work["step"].unique())]
     if len(calls) < MIN_TABLES * context.work_steps:
         return
-    parameters = parameters_of(context.recording, context.rank.device)
+    tables = _tables_by_shape(context)
     shapes = {op: dims for op, (dims, _) in recorded_arguments(context, calls["id"].tolist()).items()}
     products = np.sort(context.work.loc[context.work["category"] == "gemm", "flop_op_id"].dropna().to_numpy(np.int64))
     for _, thread_calls in calls.sort_values("id").groupby(["step", "thread_id"]):
@@ -196,7 +221,7 @@ def _lookups_in_a_row(context: RuleContext) -> Iterator[tuple[int, list[int]]]:
             if end < len(ids) and kinds[end] == kinds[start]:
                 continue
             table_shapes = {tuple(shapes[op][0]) for op in ids[start:end].tolist() if shapes.get(op)}
-            if end - start >= MIN_TABLES and sum(parameters[shape] for shape in table_shapes) >= end - start:
+            if end - start >= MIN_TABLES and sum(tables[shape] for shape in table_shapes) >= end - start:
                 yield end - start, context.launches.operators_begun_between(ids[start:end]).tolist()
             start = end
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from sawtooth.analysis.findings.context import RuleContext
-from sawtooth.analysis.findings.loops.tables import MIN_TABLES, SparseUpdates, lookups_in_a_row, sparse_updates, table_values
+from sawtooth.analysis.findings.loops.tables import MIN_TABLES, SparseUpdates, lookups_in_a_row, sparse_updates, table_bytes
 from sawtooth.analysis.findings.model import TRACE_SOURCES, Advice, Evidence, Rule
 from sawtooth.analysis.findings.policy import OTHER_CODE
 from sawtooth.analysis.findings.queries.calls import operators
@@ -37,7 +37,7 @@ from sawtooth.analysis.units import in_words
 DENSE_INSTEAD = "For small tables, dense gradients (without sparse=True) and one fused optimizer may also take less time."
 # Zeroing a dense gradient and a fused Adam step access each value of a table 8 times. A dense gradient needs about 6 more
 # launches than a sparse one.
-DENSE_ACCESSES, DENSE_LAUNCHES, VALUE_BYTES = 8, 6, 4
+DENSE_ACCESSES, DENSE_LAUNCHES = 8, 6
 DENSE_CHANGES = (
     CodeChange(
         "PyTorch",
@@ -120,7 +120,7 @@ def _dense_instead(context: RuleContext) -> Iterator[Evidence]:
     updates, gpu = sparse_updates(context), context.rank.gpu
     if updates is None or updates.tables < MIN_TABLES or gpu is None or not gpu.bandwidth_bytes_per_s:
         return
-    dense_ns = round(1e9 * DENSE_ACCESSES * VALUE_BYTES * table_values(context) / gpu.bandwidth_bytes_per_s)
+    dense_ns = round(1e9 * DENSE_ACCESSES * table_bytes(context) / gpu.bandwidth_bytes_per_s)
     first_ops = tuple(updates.rows.sort_values("start_ns").drop_duplicates("step")["gpu_op_id"].tolist())
     launches = round(DENSE_LAUNCHES * updates.tables)
     edits: list[Edit] = [

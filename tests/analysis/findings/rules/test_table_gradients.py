@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sawtooth.analysis.findings.loops.tables import sparse_updates, table_lookups
+from sawtooth.analysis.findings.loops.tables import sparse_updates, table_bytes, table_lookups
 from tests.support.findings_of import context_of, finding, result_of
 
 # A step of few_rows_looked_up: lookup 20, product 1000, fill 300, scatter 20, update 2100 µs. A fill writes 0.3 ns per row.
@@ -90,3 +90,20 @@ def test_several_lookups_of_one_table_are_one_update() -> None:
     with context_of("one_sparse_table_looked_up_often") as context:
         updates = sparse_updates(context)
         assert updates is not None and updates.tables == 1
+
+
+def test_weights_of_linear_layers_are_no_tables() -> None:
+    """Of 11 parameters of 1000 × 16, three are weights of linear layers, so 8 are tables."""
+    with context_of("eight_sparse_tables_beside_linears") as context:
+        updates = sparse_updates(context)
+        assert updates is not None and updates.tables == 8
+        assert table_bytes(context) == 8 * 1000 * 16 * 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value_bytes"), [("large_sparse_tables_of_three_widths", 4), ("half_sparse_tables_of_three_widths", 2)]
+)
+def test_bytes_of_tables_follow_their_dtype(name: str, value_bytes: int) -> None:
+    """Rows of four tables have 16 values, of four 32, and of four 48: together 384."""
+    with context_of(name) as context:
+        assert table_bytes(context) == 1_000_000 * 4 * (16 + 32 + 48) * value_bytes
