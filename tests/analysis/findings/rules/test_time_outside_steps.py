@@ -26,7 +26,7 @@ def test_telemetry_of_another_time_is_not_used(tmp_path: Path, later_s: int, wor
     if words is None:
         assert (notes, util.trust, result.lead.represents.represents) == ([], "ok", False)
     else:
-        assert words in notes[0] and (util.trust, util.notes[-1]) == ("caution", notes[0])
+        assert words in notes[0] and (util.trust, util.notes[0]) == ("caution", notes[0])
         assert result.lead.represents.represents is None and result.lead.best.source != "telemetry"
 
 
