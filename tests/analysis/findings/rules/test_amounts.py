@@ -16,7 +16,7 @@ PROFILED_LONGER = ("collected_garbage", "conv_searches", "slow_every_fourth", "s
 
 @pytest.mark.parametrize(
     "name",
-    [*PROFILED_LONGER, *(pytest.param(name, marks=pytest.mark.sweep(40)) for name in NAMES if name not in PROFILED_LONGER)],
+    [*PROFILED_LONGER, *(pytest.param(name, marks=pytest.mark.sweep(15)) for name in NAMES if name not in PROFILED_LONGER)],
 )
 def test_a_title_has_no_part_longer_than_the_step(name: str) -> None:
     # A time measured under the profiler is scaled to the run's step, or called profiled.
